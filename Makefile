@@ -13,7 +13,7 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 CODE   := wicketgate app routers middleware examples bench conformance tests hatch_build.py
 
 .DEFAULT_GOAL := help
-.PHONY: bench-validators bench-workers fuzz-validation chaos conformance clients
+.PHONY: bench-validators bench-workers fuzz-validation chaos conformance clients test-login
 .PHONY: help run test quick coverage explore lint types imports pytest format openapi picture pictures test-console bench-console bench-catalog bench-pause bench-execute bench-engine bench-scaling bench-filters soak documents lock lock-conformance image test-image clean
 
 help: ## this list
@@ -22,7 +22,9 @@ help: ## this list
 run: $(VENV)/.run ## start the demo on 127.0.0.1:8080 (PORT=... for another; DEMO=traffic: with chats all the time)
 	@exec $(BIN)/python -m examples.demo --port $(PORT) $(if $(filter traffic,$(DEMO)),--traffic)
 
-test: lint types imports pytest ## lint, types, import contracts, tests
+# The judges of the code take half a minute of one core when nothing is cached; the tests leave as much, waiting.
+test: lint ## lint, types, import contracts, tests
+	@$(MAKE) --no-print-directory -j 3 types imports pytest
 
 lint: $(VENV)/.dev ## ruff
 	@$(BIN)/ruff check --quiet $(CODE)
@@ -122,6 +124,9 @@ conformance: $(VENV)/.dev ## the official suite against every face and our conne
 clients: $(VENV)/.dev ## the clients that people use, through every face; wants package indexes (ARGS="ts1 py2")
 	@$(BIN)/python -m conformance.run_clients $(ARGS)
 
+test-login: $(VENV)/.dev ## the same clients log in at our door with a real issuer; wants package indexes (ARGS="ts1/* door")
+	@$(BIN)/python -m conformance.run_logins $(ARGS)
+
 documents: $(VENV)/.dev ## calls of real OpenAPI documents that a mock of the same document accepts (needs Node; ARGS="FOLDER", or ARGS="--git URL:PATH")
 	@$(BIN)/python -m bench.documents $(ARGS)
 
@@ -138,7 +143,7 @@ lock: ## resolve the dependencies anew (needs uv)
 	@uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \
 	  --no-emit-index-url --no-emit-find-links --upgrade --group servers -o requirements/servers.lock
 
-lock-conformance: ## resolve what make conformance and make clients install anew (needs uv and npm)
+lock-conformance: ## resolve what make conformance, clients and test-login install anew (needs uv and npm)
 	@for file in conformance/requirements/*.in; do uv pip compile --quiet --universal --python-version 3.11 \
 	  --generate-hashes --no-annotate --no-header --no-emit-index-url --no-emit-find-links --upgrade \
 	  -o $${file%.in}.lock $$file || exit 1; done

@@ -5,7 +5,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -14,11 +14,13 @@ from typing import Any, NoReturn
 import click
 from pydantic import ValidationError
 
+from app.commands.approvals import approvals
 from app.commands.connect import connect
 from app.commands.groups import Group, NearChoice, TaskGroup, exit_codes, usage_hint
 from app.commands.import_command import import_command
 from app.commands.init import init
 from app.commands.options import (
+    asked_url,
     parse_identity,
     with_checked_config,
     with_config,
@@ -38,8 +40,9 @@ from wicketgate.errors import ConfigError
 _SECTIONS = {
     "Start": ("init", "check", "serve"),
     "Clients and servers": ("connect", "import", "mcp"),
+    "Logins": ("login", "logout", "connections"),
     "Try": ("browse", "execute", "view", "chat", "explain"),
-    "Keep": ("lock", "learned", "key"),
+    "Keep": ("approvals", "lock", "learned", "key"),
     "Contracts": ("conform", "openapi", "schema"),
     "This command": ("completion", "version"),
 }
@@ -143,6 +146,74 @@ def check(config: Path | None, model: bool, everything: bool, as_json: bool) -> 
     from app.commands.check import check_all
 
     sys.exit(asyncio.run(check_all(settings, config, model=model, everything=everything, as_json=as_json)))
+
+
+def _at_service(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds the options that choose a running service in the place of this machine."""
+    command = click.option("--key", envvar="WG_KEY", help="Your key for --url; or WG_KEY.")(command)
+    return click.option("--url", envvar="WG_URL", help="Your own account at this service; or WG_URL.")(command)
+
+
+@cli.command(epilog=exit_codes({0: "logged in, and kept", 1: "refused, or nobody came back; the reason is named"}))
+@click.argument("upstream")
+@click.option("--no-browser", is_flag=True, help="Only print the address of the page; open it yourself.")
+@click.option("--scope", default="", help="Scopes to ask for, with blanks between them, in place of oauth.scope.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65_535),
+    default=0,
+    help="Port of 127.0.0.1 that the browser comes back to, for clients that are registered with one.",
+)
+@_at_service
+@with_config
+def login(
+    upstream: str, no_browser: bool, scope: str, port: int, url: str | None, key: str | None, config: Path | None
+) -> None:
+    """Log in at UPSTREAM in a browser, once for all callers of this gate.
+
+    The login is kept on this machine, sealed, and renewed by the gate while its issuer allows. A gate that runs takes
+    it within seconds. With --url it is your own account at a gate that runs, and is kept there.
+    """
+    if at := asked_url(url):
+        if scope or port:
+            raise click.UsageError("--scope and --port are for logins of this machine; the service decides them")
+        from app.commands.gate_logins import log_in_at
+
+        return asyncio.run(log_in_at(at, key, upstream, browser=not no_browser))
+    from app.commands.login import log_in
+
+    scopes = tuple(scope.split())
+    asyncio.run(log_in(load_settings(config), upstream, browser=not no_browser, scopes=scopes, port=port))
+
+
+@cli.command(epilog=exit_codes({0: "there is no login any more", 1: "its issuer could not be told"}))
+@click.argument("upstream")
+@_at_service
+@with_config
+def logout(upstream: str, url: str | None, key: str | None, config: Path | None) -> None:
+    """End the login at UPSTREAM, here and at its issuer; with --url your own account at a gate that runs."""
+    if at := asked_url(url):
+        from app.commands.gate_logins import log_out_at
+
+        return asyncio.run(log_out_at(at, key, upstream))
+    from app.commands.login import log_out
+
+    asyncio.run(log_out(load_settings(config), upstream))
+
+
+@cli.command(epilog=exit_codes({0: "printed"}))
+@_as_json
+@_at_service
+@with_config
+def connections(as_json: bool, url: str | None, key: str | None, config: Path | None) -> None:
+    """Print the logins of this machine at the upstreams that need one; with --url your own accounts there."""
+    if at := asked_url(url):
+        from app.commands.gate_logins import show_connections_at
+
+        return asyncio.run(show_connections_at(at, key, as_json=as_json))
+    from app.commands.login import show_connections
+
+    asyncio.run(show_connections(load_settings(config), as_json=as_json))
 
 
 @cli.command(epilog=exit_codes({0: "the actor can call it", 1: "it cannot, or there is no such tool"}))
@@ -343,7 +414,7 @@ def version_command(as_json: bool) -> None:
     click.echo(json.dumps(found) if as_json else "\n".join(f"{name} {value}" for name, value in found.items()))
 
 
-for command in (init, schema, conform, browse, execute, view, chat, connect, import_command):
+for command in (init, schema, conform, browse, execute, view, chat, approvals, connect, import_command):
     cli.add_command(command)
 
 

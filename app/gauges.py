@@ -156,7 +156,7 @@ def _of_connections(counts: ConnectionCounts) -> Iterable[Metric]:
 
 def _of_upstreams(gauges: Gauges) -> Iterable[Metric]:
     label = ["upstream"]
-    up = GaugeMetricFamily("wicketgate_upstream_up", "1 while connected.", labels=label)
+    up = GaugeMetricFamily("wicketgate_upstream_up", "1 while connected, or ready to be with an account.", labels=label)
     tools = GaugeMetricFamily("wicketgate_tools", "Tools in force.", labels=label)
     connected = GaugeMetricFamily(
         "wicketgate_upstream_connected_seconds", "How long ago its newest session began.", labels=label
@@ -175,7 +175,7 @@ def _of_upstreams(gauges: Gauges) -> Iterable[Metric]:
         "wicketgate_upstream_calls_turned_away", "Calls not made: no place, or the breaker is open.", labels=label
     )
     for name, state in gauges.upstreams.items():
-        up.add_metric([name], int(state.status.phase == "ready"))
+        up.add_metric([name], int(state.status.phase in ("ready", "waiting")))
         tools.add_metric([name], gauges.tools.get(name, 0))
         if state.connected_s is not None:
             connected.add_metric([name], state.connected_s)

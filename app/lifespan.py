@@ -17,6 +17,7 @@ from pathlib import Path
 
 import click
 
+from app.console.switches import Switches
 from app.local_key import LocalKey
 from app.logs import Log, service_logs, set_log_level
 from app.loop_lag import watch_loop
@@ -114,6 +115,7 @@ async def service_lifespan(
         # The gate, and the doors in front of it.
         _warn_of_ends(gate)
         gate.on_apply(lambda settings: _warn_of_ends(gate))
+        switches = Switches(gate)
         await stack.enter_async_context(gate)
         await stack.enter_async_context(doors.running())
         if workers is not None:
@@ -122,6 +124,7 @@ async def service_lifespan(
         if server is None and _required(gate):
             await _wait_for_required(gate, logs=True)
         # Signals: reloads, and the drain under another server.
+        reloader: Reloader | None = None
         if program is not None:
             reloader = Reloader(
                 program.load,
@@ -138,6 +141,7 @@ async def service_lifespan(
             running = [
                 tasks.create_task(_greet_when_ready(gate, program, local, start)),
                 tasks.create_task(watch_loop(loop_late)),
+                tasks.create_task(_take_over(switches, reloader), name="servers that are switched at other processes"),
             ]
             taking_over = tasks.create_task(gate.take_over_runs(), name="runs of processes that are gone")
             gate.drain.follow(partial(_cancel, taking_over))
@@ -148,6 +152,14 @@ async def service_lifespan(
         if server is None:
             doors.ask_no_more()
             await _drain(gate)
+
+
+async def _take_over(switches: Switches, reloader: Reloader | None) -> None:
+    """Switches servers as other processes have them. A worker in place of another one reads the configuration again
+    when it starts, which undoes what was switched before."""
+    if reloader is not None:
+        await reloader.settled()
+    await switches.take_over()
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,9 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from time import time
+from time import monotonic, time
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
@@ -39,6 +40,8 @@ from middleware.cors import CorsMiddleware
 from middleware.drain import DrainMiddleware
 from middleware.hosts import HostMiddleware, HostRule
 from middleware.refusals import BodyLimitMiddleware, LastResortMiddleware
+from routers.connect import OPEN_PATHS, OPEN_UNDER, ConnectPages, KeyTries, connect_router
+from routers.connections import connections_router
 from routers.console import console_router
 from routers.console_approvals import approvals_router
 from routers.console_calls import console_calls_router
@@ -51,12 +54,15 @@ from routers.health import health_router, metrics_router
 from routers.openapi import publish_openapi
 from routers.operations import operations_router
 from routers.refusals import refuse_in_one_shape
+from routers.well_known import well_known_router
 from wicketgate.access.identity import HashedKey
 from wicketgate.config.settings import LOOPBACK_HOSTS, Settings
 from wicketgate.config.settings_file import find_config, load_settings, log_configuration
+from wicketgate.config.upstreams import UsersOf
 from wicketgate.errors import ConfigError
 from wicketgate.gate import VERSION, Gate
 from wicketgate.log_text import Redactor
+from wicketgate.login.waiting import Waiting
 from wicketgate.models.provider import Provider
 from wicketgate.ports import Upstream
 
@@ -69,20 +75,23 @@ def create_app(
     upstreams: Sequence[Upstream] | None = None,
     provider: Provider | None = None,
     clock: Callable[[], float] = time,
+    users: UsersOf | None = None,
+    waiting: Waiting | None = None,
 ) -> FastAPI:
     """Makes the application; ``app.state.gate`` is the gate behind it.
 
     Without *settings* it is a program of its own, configured by the file that ``find_config`` finds; a wrong one ends
     the process with one line on stderr. With *settings* and no *program* it is part of another program, whose process
     stays as it is; a wrong one raises ConfigError. *upstreams* and *provider* stand in for the configured ones, at the
-    edge only, as *clock* does for the system's (seconds since the epoch). Without any key it takes the one kept in
-    ``auth.key_file``; without that file it makes one, shows it at the start, and serves only callers on this machine.
+    edge only, as *clock* does for the system's (seconds since the epoch), *users* and *waiting* for logins of users.
+    Without any key it takes the one kept in ``auth.key_file``; without that file it makes one, shows it at the start,
+    and serves only callers on this machine.
     """
     if settings is not None:
-        return _make_app(settings, program, extra_keys, upstreams, provider, clock)
+        return _make_app(settings, program, extra_keys, upstreams, provider, clock, users, waiting)
     try:
         load = partial(load_settings, find_config(os.environ))
-        return _make_app(load(), program or Program(load), extra_keys, upstreams, provider, clock)
+        return _make_app(load(), program or Program(load), extra_keys, upstreams, provider, clock, users, waiting)
     except ConfigError as error:
         # A server would show the exception with forty lines of its own.
         raise SystemExit(f"wicketgate: {error}") from None
@@ -95,11 +104,13 @@ def _make_app(
     upstreams: Sequence[Upstream] | None,
     provider: Provider | None,
     clock: Callable[[], float],
+    users: UsersOf | None,
+    waiting: Waiting | None,
 ) -> FastAPI:
     """Raises ConfigError."""
     # A key, if none is configured.
     local: LocalKey | None = None
-    if not settings.auth.keys and not extra_keys:
+    if not settings.auth.identifies and not extra_keys:
         shared = program.place if program is not None else None
         local = (shared.local if shared is not None else None) or local_key(settings.auth.key_file)
         extra_keys = [local.hashed]
@@ -120,6 +131,8 @@ def _make_app(
             clock=clock,
             owner=place.owner if place is not None else None,
             peers=WorkerPeers(place) if place is not None else None,
+            users=users,
+            waiting=waiting,
         )
     gate.authenticator.observe(metrics.auth_failed)
     gate.authenticator.observe(gate.audit_events.login_failed)
@@ -157,7 +170,10 @@ def _make_app(
     app.state.gate = gate
     console = ConsoleFiles() if settings.server.console else None
     read_metrics = metrics.read if workers is None else workers.metrics
-    faces = _add_paths(app, gate, console, doors.endpoints, metrics, read_metrics, local.sign_in if local else None)
+    connect = _connect_pages(gate)
+    faces = _add_paths(
+        app, gate, connect, console, doors.endpoints, metrics, read_metrics, local.sign_in if local else None
+    )
 
     # The middleware. Each wraps the ones above it: the last is the outermost.
     server = settings.server
@@ -173,13 +189,15 @@ def _make_app(
         authenticator=gate.authenticator,
         uses=gate.key_uses,
         local_only=local_only,
-        open_paths=frozenset() if console is None else open_paths(console) | {SIGN_IN_PATH},
+        open_paths=(frozenset() if console is None else open_paths(console) | {SIGN_IN_PATH})
+        | (frozenset() if connect is None else OPEN_PATHS),
+        open_under=() if connect is None else OPEN_UNDER,
     )
     app.add_middleware(DrainMiddleware, drain=gate.drain)
     app.add_middleware(LastResortMiddleware)
     if server.allowed_origins:
         app.add_middleware(CorsMiddleware, rule=HostRule((), (), server.allowed_origins))
-    hosts = [f"{server.host}:*", *server.allowed_hosts]
+    hosts = [f"{server.host}:*", *server.allowed_hosts, *filter(None, [urlsplit(server.public_url).netloc])]
     app.add_middleware(HostMiddleware, rule=HostRule(LOOPBACK_HOSTS, hosts, server.allowed_origins))
     app.add_middleware(
         CorrelationMiddleware, new_id=lambda: f"req_{secrets.token_hex(12)}", measure=metrics.http_answer
@@ -213,6 +231,7 @@ def _by_path(faces: Mapping[str, str], endpoints: Mapping[str, ASGIApp]) -> ASGI
 def _add_paths(
     app: FastAPI,
     gate: Gate,
+    connect: ConnectPages | None,
     console: ConsoleFiles | None,
     endpoints: Mapping[str, ASGIApp],
     metrics: Metrics,
@@ -232,13 +251,18 @@ def _add_paths(
             heartbeat_s=heartbeat_s,
             max_values=max_values,
         ),
-        health_router(gate.runtime, gate.fleet, gate.ready, gate.storage_state),
+        health_router(gate.runtime, gate.fleet, gate.ready, gate.storage_state, gate.issuers.states),
         metrics_router(read_metrics, CONTENT_TYPE),
         operations_router(gate.operations, gate.shares.calls, max_values),
+        well_known_router(gate.issuers, gate.authenticator.resources),
+        connect_router(connect),
+        connections_router(gate.user_logins),
     ]
-    if console is not None:
-        feed = Feed(gate)
-        routers += [console_router(gate, feed, heartbeat_s), approvals_router(gate, feed), sign_in_router(sign_in)]
+    feed = None if console is None else Feed(gate)
+    # Without pages too: an approver decides from a terminal or a program.
+    routers.append(approvals_router(gate, feed))
+    if feed is not None:
+        routers += [console_router(gate, feed, heartbeat_s), sign_in_router(sign_in)]
         routers.append(console_tools_router(gate, max_values))
         routers.append(console_desk_router(gate, max_values))
         routers.append(console_calls_router(gate))
@@ -255,6 +279,27 @@ def _add_paths(
     paths = (route.path for router in routers for route in router.routes if isinstance(route, Route | APIRoute))
     metrics.know_paths([*faces, *paths])
     return faces
+
+
+def _connect_pages(gate: Gate) -> ConnectPages | None:
+    """Returns None where no upstream has accounts of users."""
+    if gate.user_logins is None or gate.browser_logins is None or gate.id_tokens is None:
+        return None
+
+    def server_host(name: str) -> str:
+        found = next((upstream.url for upstream in gate.settings.upstreams if upstream.name == name), "")
+        return urlsplit(found).netloc.rpartition("@")[2]
+
+    return ConnectPages(
+        gate.user_logins,
+        gate.browser_logins,
+        gate.id_tokens,
+        gate.authenticator,
+        gate.audit_events,
+        KeyTries(monotonic),
+        lambda: bool(gate.accepted_keys()),
+        server_host,
+    )
 
 
 def _logs(program: Program | None, settings: Settings) -> AbstractContextManager[object]:

@@ -14,11 +14,11 @@ from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
 from app.mcp_calls import AsgiScope, CountedCalls, Receive, Send
 from app.mcp_faults import with_own_faults
-from app.mcp_handshake import OPENING, HandshakeEndpoint
+from app.mcp_handshake import AWAY, OPENING, HandshakeEndpoint
 from app.mcp_listening import Listening
 from app.mcp_live_session import SessionsFull
 from app.mcp_live_sessions import LiveSessions
-from app.mcp_refusals import too_many
+from app.mcp_refusals import refused, too_many
 from app.mcp_session_part import SECURITY, user_of
 from app.mcp_sessions import of_handshake_era, opens_session
 from wicketgate.access.authenticator import NO_LONGER_VALID, KeyUse
@@ -27,7 +27,7 @@ from wicketgate.access.seal import Seal
 from wicketgate.access.shares import ShareCounts, Shares
 from wicketgate.faces.assembly import Face
 from wicketgate.faces.mcp.exchange import EXCHANGE, Exchange
-from wicketgate.faces.mcp.kept_sessions import McpSessionStore
+from wicketgate.faces.mcp.kept_sessions import McpSessionStore, SessionsAway
 from wicketgate.faces.mcp.server import McpDoor, calling
 from wicketgate.fleet.member import loop_time
 from wicketgate.peers import Peers
@@ -159,6 +159,8 @@ class McpEndpoint:
                 await self._serve_request({**scope, OPENING: opening}, receive, send)
         except SessionsFull as full:
             await too_many("open sessions", full.scope)(scope, receive, send)
+        except SessionsAway:
+            await refused(AWAY, 503, later=True)(scope, receive, send)
 
     async def _serve_request(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         identity: Identity = scope["state"]["identity"]

@@ -31,7 +31,7 @@ OPENING = "wicketgate.opening"
 
 _UNKNOWN = Fault(INVALID_REQUEST, "Session not found")
 _NO_ID = Fault(INVALID_REQUEST, "Bad Request: Missing session ID")
-_AWAY = Fault(INTERNAL_ERROR, "Sessions cannot be looked up at the moment; nothing was run. Try again")
+AWAY = Fault(INTERNAL_ERROR, "Sessions cannot be looked up at the moment; nothing was run. Try again")
 _UNSURE = Fault(INTERNAL_ERROR, "It is not known whether this message has arrived where it belongs. Send it again")
 
 
@@ -76,7 +76,7 @@ class HandshakeEndpoint:
         except SessionsFull as full:
             await too_many("open sessions", full.scope)(scope, receive, send)
         except SessionsAway:
-            await refused(_AWAY, 503, later=True)(scope, receive, send)
+            await refused(AWAY, 503, later=True)(scope, receive, send)
 
     async def _serve(
         self, live: LiveSession, part: SessionPart, identity: Identity, scope: AsgiScope, receive: Receive, send: Send

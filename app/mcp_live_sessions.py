@@ -90,7 +90,7 @@ class LiveSessions:
         """
         live = self._live.get(session_id)
         if live is None:
-            kept = await self._told(self._store.join(self._name(session_id), identity.actor, self._peers.own_id))
+            kept = await self._told(self._join(self._name(session_id), identity.actor))
             if kept is None:
                 if self._may_be_lost():
                     raise SessionsAway
@@ -104,15 +104,22 @@ class LiveSessions:
 
     @asynccontextmanager
     async def opening(self, identity: Identity) -> AsyncIterator["Opening"]:
-        """A request that opens a session, which takes a place before its body has come. Raises SessionsFull."""
-        if full := await self.limit.full_for(identity):
+        """A request that opens a session, which takes a place before its body has come, among those of its actor at all
+        processes and among all here. Raises SessionsFull and SessionsAway."""
+        if full := self.limit.full_before(identity):
             raise SessionsFull(full)
         opening = Opening(self, self._new_id(), identity)
-        self._opening[identity.actor] += 1
         try:
+            # Before anybody gives way to it.
+            await self._reserve(opening.id, identity.actor)
+            if full := await self.limit.full_for(identity):
+                raise SessionsFull(full)
+            opening.take()
             yield opening
         finally:
             opening.end()
+            if not opening.begun:
+                self._spawn(self._release(opening.id, identity.actor))
 
     @contextmanager
     def used(self, live: LiveSession, identity: Identity, *, listens: bool = False) -> Iterator[None]:
@@ -133,14 +140,14 @@ class LiveSessions:
 
     async def end(self, live: LiveSession) -> None:
         """Ends a session for all processes. Raises SessionsAway."""
-        members = await self._or_alone(self._store.end(live.name))
+        members = await self._or_alone(self._store.end(live.name, self._holder(live.kept.actor)))
         self._drop(live)
         await self._ask(members, {"do": "end", "id": live.id})
 
     async def reopen(self, live: LiveSession, kept: KeptSession) -> None:
         """Keeps the facts of a further handshake. Raises SessionsAway."""
         live.kept = kept
-        await self._or_alone(self._store.open(live.name, kept, self._peers.own_id))
+        await self._or_alone(self._store.open(live.name, kept, self._peers.own_id, self._holder(kept.actor)))
 
     async def change(self, live: LiveSession, change: SessionChange) -> None:
         """Keeps what the client has set; returns when the other processes know of it. Raises SessionsAway."""
@@ -153,7 +160,7 @@ class LiveSessions:
     async def refresh(self, live: LiveSession) -> KeptSession:
         """Returns what the client has set, wherever that was; as it is known here while the store is away."""
         with suppress(SessionsAway):
-            live.kept = await self._store.join(live.name, live.kept.actor, self._peers.own_id) or live.kept
+            live.kept = await self._join(live.name, live.kept.actor) or live.kept
         return live.kept
 
     async def pass_on(self, live: LiveSession, body: bytes) -> bool:
@@ -189,7 +196,7 @@ class LiveSessions:
             if idle_s >= IDLE_S:
                 self._drop(live)  # the store's own clock ends it
             else:
-                renewals[live.name] = Renewal(live.kept, idle_s)
+                renewals[live.name] = Renewal(live.kept, idle_s, self._holder(live.kept.actor))
         try:
             ended = set(await self._store.renew(renewals, self._peers.own_id))
         except SessionsAway:
@@ -216,7 +223,7 @@ class LiveSessions:
         self._drop(live)
         with suppress(SessionsAway):
             if not await self._store.leave(live.name, self._peers.own_id):
-                await self._store.end(live.name)
+                await self._store.end(live.name, self._holder(live.kept.actor))
 
     async def leave(self, live: LiveSession) -> None:
         """Gives up the room of a session, which this process can take up again."""
@@ -229,10 +236,35 @@ class LiveSessions:
     def _name(self, session_id: str) -> str:
         return hashed(f"{self._face} {session_id}")
 
+    def _holder(self, actor: str) -> str:
+        return hashed(f"{self._face} {actor}")
+
+    async def _join(self, name: str, actor: str) -> KeptSession | None:
+        """Raises SessionsAway."""
+        return await self._store.join(name, actor, self._peers.own_id, self._holder(actor))
+
+    async def _reserve(self, session_id: str, actor: str) -> None:
+        """Raises SessionsFull and SessionsAway."""
+        try:
+            free = await self._told(
+                self._store.reserve(self._name(session_id), self._holder(actor), self.limit.most_kept)
+            )
+        except SessionsAway:
+            if self._fail.mode("sessions") == "open":
+                return
+            raise
+        if not free:
+            self.limit.refuse("actor")
+            raise SessionsFull("actor")
+
+    async def _release(self, session_id: str, actor: str) -> None:
+        with suppress(SessionsAway):
+            await self._store.release(self._name(session_id), self._holder(actor))
+
     async def _begin(self, session_id: str, kept: KeptSession, identity: Identity) -> LiveSession:
         name = self._name(session_id)
         # Without the store it is kept as soon as that is back.
-        await self._or_alone(self._store.open(name, kept, self._peers.own_id))
+        await self._or_alone(self._store.open(name, kept, self._peers.own_id, self._holder(kept.actor)))
         live = self._live[session_id] = LiveSession(session_id, name, kept, identity, self._now())
         return live
 
@@ -256,6 +288,9 @@ class LiveSessions:
                 return ()
             raise
 
+    def _place_taken(self, actor: str) -> None:
+        self._opening[actor] += 1
+
     def _place_given_back(self, actor: str) -> None:
         self._opening -= Counter((actor,))
 
@@ -274,9 +309,9 @@ class LiveSessions:
         """Ends a session whose last key is not good any more, unless another key has used it since elsewhere. The other
         processes see to their own calls."""
         with suppress(SessionsAway):
-            kept = await self._store.join(live.name, live.kept.actor, self._peers.own_id)
+            kept = await self._join(live.name, live.kept.actor)
             if kept is not None and kept.key_id == live.last_key:
-                await self._store.end(live.name)
+                await self._store.end(live.name, self._holder(live.kept.actor))
             else:
                 await self._store.leave(live.name, self._peers.own_id)
 
@@ -343,17 +378,23 @@ class LiveSessions:
 
 
 class Opening:
-    """The place of a session that is being opened, with its *id*."""
+    """The place of a session that is being opened, with its *id*. *begun*: the session has been opened."""
 
     def __init__(self, sessions: LiveSessions, id: str, identity: Identity) -> None:
         self.id = id
+        self.begun = False
         self._sessions = sessions
         self._identity = identity
+        self._holds = False
+
+    def take(self) -> None:
         self._holds = True
+        self._sessions._place_taken(self._identity.actor)
 
     async def begin(self, kept: KeptSession) -> LiveSession:
         """Opens the session for all processes. Raises SessionsAway."""
         live = await self._sessions._begin(self.id, kept, self._identity)
+        self.begun = True
         self.end()
         return live
 

@@ -11,6 +11,9 @@ from typing import Any, Protocol
 from wicketgate.access.identity import Identity
 from wicketgate.access.shares import SCOPES, Scope, full_scope
 
+_TIMES_KEPT = 4
+"""Of an actor without a limit, all processes together keep so many times what one may have in use."""
+
 
 class Sessions(Protocol):
     """The number that is shared."""
@@ -26,13 +29,14 @@ class Sessions(Protocol):
 
 class SessionLimit:
     """Implements ShareCounts for the *sessions* of one *face*: *most* in all; *per_actor* is the operator's limit, None
-    where there is none."""
+    where there is none, which the store counts over all processes. *most_kept* is what the store takes of an actor."""
 
     def __init__(self, face: str, sessions: Sessions, most: int, per_actor: int | None) -> None:
         self.kind = f"sessions_{face}"
         self.most = most
         self._sessions = sessions
         self._per_actor = per_actor
+        self.most_kept = _TIMES_KEPT * most if per_actor is None else per_actor
         self._refused: dict[Scope, int] = dict.fromkeys(SCOPES, 0)
 
     @property
@@ -43,6 +47,19 @@ class SessionLimit:
     def refused(self) -> Mapping[Scope, int]:
         return self._refused
 
+    def refuse(self, full: Scope) -> None:
+        """Counts a refusal."""
+        self._refused[full] = self._refused.get(full, 0) + 1
+
+    def full_before(self, identity: Identity) -> Scope | None:
+        """Returns what is full for a further session whoever gives way; None if it may be opened, as far as this
+        process knows."""
+        full = self._full(self._sessions.by_actor(), identity.actor)
+        if full != "actor":
+            return None
+        self.refuse(full)
+        return full
+
     async def full_for(self, identity: Identity) -> Scope | None:
         """Returns what is full for a further session, after an idle one has given way if there is one; None if it may
         be opened."""
@@ -51,7 +68,7 @@ class SessionLimit:
         if full == "all" and await self._end_idle(held, identity.actor):
             full = self._full(self._sessions.by_actor(), identity.actor)
         if full is not None:
-            self._refused[full] += 1
+            self.refuse(full)
         return full
 
     async def full_for_joined(self, identity: Identity) -> Scope | None:

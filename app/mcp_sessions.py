@@ -1,4 +1,4 @@
-"""What a request at an MCP door says of the session that it belongs to."""
+"""The session that a request at an MCP door belongs to, as its headers name it."""
 
 from collections.abc import MutableMapping
 from typing import Any

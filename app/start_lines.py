@@ -21,7 +21,7 @@ _STILL_CONNECTING_S = 2.0
 _STILL_RUNNING_S = 0.5
 _ENDING_S = 5.0
 _STOPPING = "Stopping ..."
-_STYLES = {"ready": "green", "down": "red", "connecting": "yellow"}
+_STYLES = {"ready": "green", "down": "red", "connecting": "yellow", "waiting": "yellow"}
 # What the lines here say in other words. Anything else that an upstream logs meanwhile stays.
 _SAID_HERE = frozenset(
     {
@@ -88,7 +88,7 @@ class StartLines:
         self._told.add(report.name)
         name, state = printable(report.name).ljust(self._name_width), self._styled(report.phase)
         trouble = self._log.harmless(report.error)
-        if report.phase == "down":
+        if report.phase in ("down", "waiting"):
             self._log.say(f"{name}  {state}   {trouble}")
         else:
             tools = "1 tool" if report.tools == 1 else f"{report.tools} tools"

@@ -23,6 +23,8 @@ from bench.chaos_story import charges
 BOUND_S = 90.0
 """The time after which a call or chat is said to have no answer: longer than any fault lasts."""
 _READ_S = 45.0
+_LONG_SILENCE_S = 25.0
+"""Longer ones are told."""
 _FROM_THE_BEGINNING = 0.15
 """Part of all returns that come without Last-Event-ID, and get every event again."""
 
@@ -162,6 +164,14 @@ class Returning(Caller):
 
     async def one(self) -> tuple[Outcome, str]:
         reading = Reading(self.number)
+        try:
+            return await self._read(reading)
+        finally:
+            for fault, line in reading.breaches:
+                self.breach(fault, line)
+
+    async def _read(self, reading: Reading) -> tuple[Outcome, str]:
+        """Come back until the run has an end."""
         seen_at, tries, first = time.monotonic(), 0, True
         while not reading.ended:
             tries += 1
@@ -178,12 +188,9 @@ class Returning(Caller):
                     async with aclosing(events_of(answer)) as stream:
                         async for event_id, name, data in stream:
                             reading.add(event_id, name, data, again)
-                            now = time.monotonic()
-                            self.load.ledger.silence_s = max(self.load.ledger.silence_s, now - seen_at)
-                            seen_at = now
+                            seen_at = self._heard(reading, seen_at)
             except Ended as ended:
                 if ended.outcome not in ("refused", "cut"):
-                    self._note(reading)
                     self.breach("events lost", f"{self.number} after event {reading.last}: {ended.why}")
                     return "failed", ended.why
                 # Told to come back. A run that never began is not waited for for ever, as a person would not.
@@ -191,14 +198,21 @@ class Returning(Caller):
                     return ended.outcome, ended.why
                 await asyncio.sleep(self.chance.uniform(0.5, 1.0))
             except httpx.HTTPError:
+                pass
+            if not reading.ended:
                 await asyncio.sleep(self.chance.uniform(0.05, 0.3))
-        outcome = reading.outcome()
-        self._note(reading)
-        return outcome
+        return reading.outcome()
 
-    def _note(self, reading: Reading) -> None:
-        for fault, line in reading.breaches:
-            self.breach(fault, line)
+    def _heard(self, reading: Reading, before: float) -> float:
+        now = time.monotonic()
+        self.load.ledger.silence_s = max(self.load.ledger.silence_s, now - before)
+        if now - before > _LONG_SILENCE_S:
+            print(
+                f"    {self.load.now_s():6.1f} s  chat {self.number}: silent for {now - before:.1f} s before "
+                f"event {reading.last} of {reading.run}",
+                flush=True,
+            )
+        return now
 
 
 def chat(number: int) -> dict[str, Any]:

@@ -29,6 +29,8 @@ def main() -> None:
             answer = {"result": {"protocolVersion": "2025-11-25", **info}}
         elif message["method"] == "tools/list":
             answer = {"result": {"tools": listed}}
+        elif message["method"] == "tools/call":
+            answer = {"result": {"content": [{"type": "text", "text": "done"}]}}
         sys.stdout.write(json.dumps({"jsonrpc": "2.0", "id": message["id"], **answer}) + "\n")
         sys.stdout.flush()
 

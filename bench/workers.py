@@ -1,7 +1,9 @@
-"""Throughput of ``serve --workers 1`` and ``2`` at both doors (``make bench-workers``).
+"""Throughput of ``serve --workers`` 1, 2 and 4 at both doors (``make bench-workers``).
 
-Each count of workers is measured in turn and several times, so that what else runs on the machine falls on both. The
-caller's and the servers' CPU time stands apart from the gate's: on few cores they compete for the same ones.
+Each count of workers is measured in turn and several times, so that what else runs on the machine falls on all. The
+caller's and the servers' CPU time stands apart from the gate's: on few cores they compete for the same ones. So each
+worker gets a share of a core and no more, small enough that callers and servers always have what they need: with
+``--share`` 0.15, four workers stand for a machine with four times the cores of that of one.
 """
 
 import argparse
@@ -12,6 +14,7 @@ import random
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +23,7 @@ from bench.chaos_judge import Door, Ledger
 from bench.chaos_mcp_callers import KINDS
 from bench.chaos_places import configuration, servers, tool_ids
 from bench.chaos_story import pause_s
+from bench.core_share import core_share
 from bench.cpu import cpu_s
 from bench.table import Table, figure, markdown
 from tests.support.process import children, program
@@ -40,7 +44,7 @@ class Measured:
     faults: int
 
 
-async def measure(folder: Path, workers: int, seconds: float) -> dict[Door, Measured]:
+async def measure(folder: Path, workers: int, seconds: float, share: float) -> dict[Door, Measured]:
     found: dict[Door, Measured] = {}
     async with servers(folder, cold=True) as started:
         store = {"url": f"sqlite:///{folder}/store.db"}
@@ -49,8 +53,9 @@ async def measure(folder: Path, workers: int, seconds: float) -> dict[Door, Meas
         async with program(*line, cold=True) as running:
             url = (await running.wait_for(r"ready on (http://\S+)")).group(1)
             gate = running.process.pid
-            for door, count in CALLERS.items():
-                found[door] = await _one(door, count, url, gate, started.pids, seconds)
+            with core_share(_workers_of(gate, workers), share) if share else nullcontext():
+                for door, count in CALLERS.items():
+                    found[door] = await _one(door, count, url, gate, started.pids, seconds)
             await running.stop()
     return found
 
@@ -62,7 +67,8 @@ async def _one(door: Door, count: int, url: str, gate: int, pids: Sequence[int],
     async with asyncio.TaskGroup() as tasks:
         for number in range(count):
             tasks.create_task(KINDS[door](load, _KEY, random.Random(number), 0.0).live(stop))
-        await asyncio.sleep(2)  # connections are open, and every path has been taken
+        # Connections are open then, every path has been taken, and the queue is as long as it gets.
+        await load.answers(count)
         before, began = (_cpu([gate, *children(gate)]), _cpu([os.getpid()]), _cpu(pids)), time.monotonic()
         done = len(load.ledger.told)
         await asyncio.sleep(seconds)
@@ -73,6 +79,11 @@ async def _one(door: Door, count: int, url: str, gate: int, pids: Sequence[int],
     gates, callers, served = [(late - early) / took for early, late in zip(before, after, strict=True)]
     good = sum(one.outcome == "ok" for one in told)
     return Measured(good / took, gates, callers, served, len(told) - good + len(load.ledger.breaches))
+
+
+def _workers_of(gate: int, workers: int) -> list[int]:
+    """The processes that answer, and that of stdio servers, which has nothing to do here."""
+    return [gate] if workers == 1 else children(gate)
 
 
 def _cpu(pids: Sequence[int]) -> float:
@@ -89,20 +100,21 @@ async def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=8)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--workers", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--workers", type=int, nargs="+", default=[1, 2, 4])
+    parser.add_argument("--share", type=float, default=0.15, help="of a core, for each worker; 0: all that is free")
     given = parser.parse_args()
     measured: dict[tuple[Door, int], list[Measured]] = {}
     with tempfile.TemporaryDirectory(prefix="wicketgate-workers-") as folder:
         for turn in range(given.rounds):
             for workers in given.workers:
                 own = Path(tempfile.mkdtemp(dir=folder))
-                for door, one in (await measure(own, workers, given.seconds)).items():
+                for door, one in (await measure(own, workers, given.seconds, given.share)).items():
                     measured.setdefault((door, workers), []).append(one)
                     print(f"  round {turn + 1}, {workers} workers, {door}: {one.rate:.1f} a second", flush=True)
     rows = []
     for (door, workers), found in sorted(measured.items()):
         best = max(found, key=lambda one: one.rate)
-        per = [1_000 * share / best.rate for share in (best.gate, best.callers, best.servers)]
+        per = [1_000 * cores / best.rate if best.rate else None for cores in (best.gate, best.callers, best.servers)]
         rows.append(
             [
                 door,
@@ -117,6 +129,8 @@ async def main() -> None:
     head = ["door", "workers", "answers a second, best", "worst", "cores: gate", "callers", "servers"]
     head += ["CPU ms an answer: gate", "callers", "servers", "not answered"]
     notes = [f"{os.cpu_count()} cores for gate, callers, tool server and model together", f"{given.rounds} rounds"]
+    if given.share:
+        notes.append(f"each worker has {given.share:g} of a core")
     print("\n" + markdown(Table("Workers", head, rows, notes)))
 
 

@@ -9,10 +9,11 @@ import json
 import os
 import sys
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from typing import Any
 
+from conformance.logins import credentials_for
 from tests.support.supervised import connected, context, over
 from wicketgate.errors import GatewayError
 from wicketgate.fleet.member import MultiplexUpstream
@@ -46,6 +47,12 @@ class Person:
         properties: Mapping[str, Any] = params.get("requestedSchema", {}).get("properties", {})
         content = {name: of.get("default", VALUES.get(of.get("type", ""), "x")) for name, of in properties.items()}
         return {"action": "accept", "content": content}
+
+    def pending(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    async def page_done(self, elicitation_id: str) -> None:
+        return
 
 
 def arguments_for(tool: Mapping[str, Any], tools: list[Mapping[str, Any]]) -> dict[str, Any]:
@@ -83,14 +90,28 @@ async def load_skills(upstream: Upstream, supporting: str | None) -> None:
 async def main(url: str) -> None:
     given = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT") or "{}")
     version = os.environ.get("MCP_CONFORMANCE_PROTOCOL_VERSION") or "2026-07-28"
-    upstream = over(
-        partial(http_transport, "conformance", url, {}, outgoing=Outgoing()), "auto" if version >= "2026" else "legacy"
-    )
-    async with connected(upstream):
-        if (scenario := os.environ.get("MCP_CONFORMANCE_SCENARIO", "")).startswith(OF_SKILLS):
-            await load_skills(upstream, SUPPORTING if scenario != UNASKED else None)
-        else:
-            await call_all(upstream, given.get("toolCalls", []))
+    scenario, failed = os.environ.get("MCP_CONFORMANCE_SCENARIO", ""), asyncio.Event()
+    credentials = credentials_for(scenario, url, given, failed)
+    connect = partial(http_transport, "conformance", url, {}, outgoing=Outgoing(), credentials=credentials)
+    upstream = over(connect, "auto" if version >= "2026" else "legacy")
+
+    async def use() -> None:
+        async with connected(upstream):
+            if scenario.startswith(OF_SKILLS):
+                await load_skills(upstream, SUPPORTING if scenario != UNASKED else None)
+            else:
+                await call_all(upstream, given.get("toolCalls", []))
+
+    # A scenario may be over with a login that is refused: nothing connects then.
+    using, ending = asyncio.create_task(use()), asyncio.create_task(failed.wait())
+    await asyncio.wait([using, ending], return_when=asyncio.FIRST_COMPLETED)
+    ending.cancel()
+    if not using.done():
+        using.cancel()
+        await asyncio.wait([using])
+    if failed.is_set():
+        sys.exit("the login failed")
+    await using
 
 
 if __name__ == "__main__":

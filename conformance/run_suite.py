@@ -20,6 +20,7 @@ import yaml
 from conformance.adapter import serving_adapter
 from conformance.environments import NotInstalled, everything_server
 from conformance.judge import Check, Found, Verdict, judge, read_expected, stale
+from conformance.logins import OF_LOGINS
 from conformance.names import Names
 from conformance.processes import KEY, configuration, gate, serving
 from conformance.suite import Scenario, Suite
@@ -27,6 +28,8 @@ from conformance.suite import Scenario, Suite
 BASELINE = Path(__file__).with_name("baseline.yml")
 FACES = ("namespaced", "gateway", "transparent", "registry")
 VERSIONS = ("2025-11-25", "2026-07-28")
+OLDEST = "2025-03-26"
+"""In which a server may be its own issuer, without metadata."""
 _FORWARD = {"forward": ["sampling", "roots"]}
 
 
@@ -54,7 +57,8 @@ _SKILLS = "sep-2640-"
 
 class Run:
     """*wanted* are patterns of targets: ``server/<server>/<face>/<version>``, ``direct/<server>/<version>``,
-    ``client/<version>``, ``tasks/<face>``, ``skills/client/<version>``, ``skills/namespaced/<version>``."""
+    ``client/<version>``, ``login/<version>``, ``login/extensions``, ``tasks/<face>``, ``skills/client/<version>``,
+    ``skills/namespaced/<version>``."""
 
     def __init__(self, suite: Suite, wanted: Iterable[str], folder: Path) -> None:
         baseline: Mapping[str, Any] = yaml.safe_load(BASELINE.read_text())
@@ -109,11 +113,17 @@ class Run:
     async def client(self) -> None:
         scenarios = [scenario for scenario in await self._suite.scenarios("client") if self._is_run(scenario)]
         skills = [scenario.name for scenario in scenarios if scenario.name.startswith(_SKILLS)]
+        logins = [scenario for scenario in scenarios if scenario.name.startswith(OF_LOGINS)]
+        others = [scenario for scenario in scenarios if scenario not in logins]
         for version in VERSIONS:
-            await self._clients(
-                f"client/{version}", [one.name for one in scenarios if version in one.versions], version
-            )
+            for target, among in (("client", others), ("login", logins)):
+                names = [one.name for one in among if version in one.versions]
+                await self._clients(f"{target}/{version}", names, version)
             await self._clients(f"skills/client/{version}", skills, version)
+        # Those of an extension belong to no version; those of the oldest one are asked for in it.
+        await self._clients("login/extensions", [one.name for one in logins if not one.versions], VERSIONS[-1])
+        oldest = [one.name for one in logins if one.versions == {OLDEST}]
+        await self._clients(f"login/{OLDEST}", oldest, OLDEST)
 
     async def _clients(self, target: str, names: Sequence[str], version: str) -> None:
         if not self._wants(target):

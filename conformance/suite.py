@@ -13,7 +13,7 @@ from conformance.judge import Check, Found
 
 _LISTED = re.compile(r"^  - (\S+) \[(.*)\]$", re.MULTILINE)
 _RUNNING = re.compile(r"^=== Running scenario: (\S+) ===$", re.MULTILINE)
-_TIMEOUT_MS = 30_000
+_TIMEOUT_MS = 90_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,9 @@
 """Authenticates every request: none passes without an identity, and no identity comes from a header (ACCESS-1,
 ACCESS-2, ACCESS-4).
 
-``X-Actor-ID`` and ``X-Actor-Permissions``, also when spelled with ``_``, are removed first, and set once from the
-credential.
+``X-Actor-ID``, ``X-Actor-Permissions`` and ``X-Actor-Signature``, also when spelled with ``_``, are removed first; the
+first two are set once from the credential. They are read only where a trusted gateway in front is configured, and from
+its addresses alone (ACCESS-140).
 """
 
 from collections.abc import Awaitable
@@ -11,10 +12,12 @@ from ipaddress import ip_address
 import anyio
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from middleware.client_address import FORWARDING_HEADERS
+from middleware.client_address import FORWARDING_HEADERS, peer_of
 from middleware.refusals import closing_headers, send_refusal
 from wicketgate.access.authenticator import NO_LONGER_VALID, Authenticator, KeyUses, RefusedCredential
 from wicketgate.access.identity import Identity
+from wicketgate.access.resources import WELL_KNOWN
+from wicketgate.access.signed_headers import IDENTITY_HEADERS, SIGNATURE
 from wicketgate.net.addresses import unmapped
 from wicketgate.ports import source_of
 
@@ -26,9 +29,8 @@ OPTIONAL_PATHS = frozenset({"/readyz"})
 _WELL_KNOWN = "/.well-known/"
 _NO_DOCUMENT = "There is no such document; this service takes bearer keys"
 
-_IDENTITY_HEADERS = frozenset({b"x-actor-id", b"x-actor-permissions"})
-_CHALLENGE = ((b"www-authenticate", b'Bearer realm="wicketgate"'),)
-_MAX_CREDENTIAL = 8192
+_MAX_CREDENTIAL = 32 * 1024
+"""Tokens with the groups of a caller are long. The server bounds the whole head besides."""
 
 
 class AuthMiddleware:
@@ -47,9 +49,12 @@ class AuthMiddleware:
         *,
         local_only: bool = False,
         open_paths: frozenset[str] = frozenset(),
+        open_under: tuple[str, ...] = (),
     ) -> None:
+        """*open_paths*, and all below *open_under*, need no credential."""
         self._app = app
         self._open_paths = OPEN_PATHS | open_paths
+        self._open_under = open_under
         self._authenticator = authenticator
         self._uses = uses
         self._local_only = local_only
@@ -69,33 +74,60 @@ class AuthMiddleware:
         if self._local_only and not _is_local(scope):
             refused = self._authenticator.refuse("not_local", source)
             return await send_refusal(send, 403, "forbidden", refused.message, closing_headers(scope))
-        headers = [(key, value) for key, value in scope["headers"] if _canonical(key) not in _IDENTITY_HEADERS]
-        if scope["path"] in self._open_paths:
+        headers = [(key, value) for key, value in scope["headers"] if _canonical(key) not in IDENTITY_HEADERS]
+        path = scope["path"]
+        if path in self._open_paths or path.startswith(self._open_under):
             return await self._app({**scope, "headers": headers}, receive, send)
-        if scope["path"].startswith(_WELL_KNOWN):
+        if path.startswith(_WELL_KNOWN):
+            if self._authenticator.issuers and path.startswith(WELL_KNOWN):
+                return await self._app({**scope, "headers": headers}, receive, send)
             # 401 would say that a document is there, and clients that look for a login (RFC 9728) would stop at it.
             return await send_refusal(send, 404, "not_found", _NO_DOCUMENT)
         # The credential.
+        outcome: Identity | RefusedCredential | None = self._signed(scope, source)
         credential = _bearer(headers)
-        optional = scope["path"] in OPTIONAL_PATHS
-        if credential is None and optional:
-            return await self._app({**scope, "headers": headers}, receive, send)
-        outcome = self._authenticator.authenticate(credential, source)
+        optional = path in OPTIONAL_PATHS
+        if outcome is None:
+            if credential is None and optional:
+                return await self._app({**scope, "headers": headers}, receive, send)
+            outcome = self._authenticator.authenticate(credential, source, path)
+        if outcome is None and credential is not None:
+            outcome = await self._authenticator.verify(credential, source, path)
         if isinstance(outcome, RefusedCredential) and optional:
             return await self._app({**scope, "headers": headers}, receive, send)
-        if isinstance(outcome, RefusedCredential):
-            return await send_refusal(send, 401, "unauthorized", outcome.message, _CHALLENGE)
+        if not isinstance(outcome, Identity):
+            return await self._refuse(outcome, path, send, presented=_presented(scope))
         # The identity, for the routes.
         headers.append((b"x-actor-id", outcome.actor.encode("latin-1")))
         headers.append((b"x-actor-permissions", ",".join(outcome.permissions).encode("latin-1")))
-        scope.setdefault("state", {})["identity"] = outcome
+        state = scope.setdefault("state", {})
+        state["identity"], state["authenticator"] = outcome, self._authenticator
         await self._serve(outcome, {**scope, "headers": headers}, receive, send)
+
+    def _signed(self, scope: Scope, source: str) -> Identity | RefusedCredential | None:
+        """Returns None for a request that the trusted gateway has not signed, or that does not come from it."""
+        issuers = self._authenticator.issuers
+        gateway = issuers.gateway if issuers is not None else None
+        if issuers is None or gateway is None or not gateway.trusts(peer_of(scope)):
+            return None
+        if not any(_canonical(key) == SIGNATURE for key, _ in scope["headers"]):
+            return None
+        target = scope.get("raw_path", b"").decode("latin-1")
+        if scope.get("query_string"):
+            target += "?" + scope["query_string"].decode("latin-1")
+        identity = gateway.identity(scope["headers"], scope["method"], target, issuers.clock())
+        return identity or self._authenticator.refuse("headers_refused", source)
+
+    async def _refuse(self, refused: RefusedCredential | None, path: str, send: Send, *, presented: bool) -> None:
+        refused = refused or RefusedCredential("missing")
+        headers = self._authenticator.headers_of(refused, path, presented=presented)
+        await send_refusal(send, refused.status, refused.code, refused.message, headers)
 
     async def _serve(self, identity: Identity, scope: Scope, receive: Receive, send: Send) -> None:
         """Serves the request for as long as its key is good. After that it is cancelled, and answered with 401 if it
         has no answer yet."""
         request = anyio.CancelScope()
-        use = self._uses.begin(identity.key_id, request.cancel)
+        use = self._uses.begin(identity.key_id, request.cancel, identity.expires_at)
         scope["state"]["key_use"] = use
 
         # Returns the awaitable and awaits nothing itself: one frame less for each delta of a stream.
@@ -108,8 +140,11 @@ class AuthMiddleware:
                 await self._app(scope, receive, watched)
             finally:
                 use.finish()
+                if identity.token is not None:
+                    identity.token.forget()
         if request.cancelled_caught and not use.answering:
-            await send_refusal(send, 401, "unauthorized", NO_LONGER_VALID, _CHALLENGE)
+            challenge = self._authenticator.challenge(scope["path"], "invalid_token")
+            await send_refusal(send, 401, "unauthorized", NO_LONGER_VALID, ((b"www-authenticate", challenge),))
 
 
 def _is_local(scope: Scope) -> bool:
@@ -125,6 +160,10 @@ def _is_local(scope: Scope) -> bool:
     except ValueError:
         return False
     return unmapped(address).is_loopback
+
+
+def _presented(scope: Scope) -> bool:
+    return any(key == b"authorization" for key, _ in scope["headers"])
 
 
 def _canonical(header: bytes) -> bytes:

@@ -20,6 +20,8 @@ Headers = Sequence[tuple[bytes, bytes]]
 UNKNOWN = "unknown"
 """The client of a request of which a trusted proxy does not say where it came from. It is no address, so not local."""
 
+_PEER = "wicketgate.peer"
+
 FORWARDING_HEADERS = frozenset({b"x-forwarded-for", b"forwarded"})
 
 _MAX_HOPS = 32
@@ -80,8 +82,16 @@ class ClientAddressMiddleware:
         if peer and self._proxies.trusts(peer[0]):
             client = client_of(peer[0], scope["headers"], self._proxies)
             headers = [(key, value) for key, value in scope["headers"] if key not in FORWARDING_HEADERS]
-            scope = {**scope, "client": peer if client == peer[0] else (client, 0), "headers": headers}
+            client_and_port = peer if client == peer[0] else (client, 0)
+            scope = {**scope, "client": client_and_port, _PEER: peer[0], "headers": headers}
         await self._app(scope, receive, send)
+
+
+def peer_of(scope: Scope) -> str:
+    """Returns the address that the connection comes from, whatever its headers say; empty for a Unix socket."""
+    client = scope.get("client")
+    peer: str = scope.get(_PEER) or (client[0] if client else "")
+    return peer
 
 
 def _entries(headers: Headers) -> Iterator[str]:

@@ -88,7 +88,7 @@ class MapColumns(BaseModel):
 
 
 class GateMap(BaseModel):
-    """*held*: the tools in quarantine; *suspicious*: ids of tools in use whose definitions look suspicious. Both only
+    """*held*: the number of quarantined tools; *suspicious*: ids of suspicious tools in use. Both only
     for callers with ``ops:read``."""
 
     version: str
@@ -102,11 +102,14 @@ class GateMap(BaseModel):
 
 
 class TrafficTotals(BaseModel):
-    """*waiting*: calls that wait for an approval. *behind*: the tools that the caller sees. Tokens are estimates, by
-    four characters a token."""
+    """*calls* were run, through whichever door, or tried; *failed* are those of them that failed. *refused*: calls that
+    were turned down before anything ran, in none of the other numbers. *median_ms* is of calls that ran. *waiting*:
+    calls that wait for an approval, at all processes. *behind*: the tools that the caller sees. Tokens are estimates,
+    by four characters a token."""
 
     calls: int
     failed: int
+    refused: int
     median_ms: float | None
     given_tokens: int
     naive_tokens: int
@@ -115,8 +118,10 @@ class TrafficTotals(BaseModel):
 
 
 class TrafficFigures(BaseModel):
-    """*since* is in seconds since the epoch. *tools* has by id the calls, those that failed, and the median in
-    milliseconds; *meta* the calls of the three tools."""
+    """*since* is in seconds since the epoch. *tools* has by id the calls that ran, those of them that failed, and the
+    median in milliseconds, whose sums are the totals. *meta* has the calls of the three tools by models, refused ones
+    included: what *calls* and *refused* have more than ``tool_execute`` came through other doors. Of a caller's own
+    calls it has no door: all are ``tool_execute``."""
 
     since: float
     totals: TrafficTotals
@@ -190,12 +195,12 @@ def console_router(gate: Gate, feed: Feed, heartbeat_s: float) -> APIRouter:
         """The calls since the process began; for callers without `ops:read` by themselves, of late."""
         context = context_of(request)
         identity, runtime = context.identity, gate.runtime
-        await runtime.prepare(context)
+        await runtime.browsing.prepare(context)
         visible, tools = runtime.visible(context), runtime.catalog().tools
         whole = identity.allows("ops:read")
         found = whole_traffic(gate.traffic) if whole else own_traffic(gate.traffic, identity.actor)
         found["totals"]["behind"] = len(tools) if visible is None else sum(map(visible, tools))
-        found["totals"]["waiting"] = gate.approvals.waiting.count(None if whole else identity.actor)
+        found["totals"]["waiting"] = await gate.approvals.count(identity, everything=whole)
         return TrafficFigures.model_validate(found)
 
     @router.get("/events", operation_id="console_events", description=_EVENTS, response_class=Response)
@@ -223,7 +228,7 @@ def context_of(request: Request) -> CallContext:
     """The context of what a page asks for: one browsing session for each actor's console."""
     identity = identity_of(request)
     session = session_key(_SESSION, identity.actor, "")
-    return CallContext(identity, correlation_id.get(), session, source=source_of(request.scope))
+    return CallContext(identity, correlation_id.get(), session, source=source_of(request.scope), door="console")
 
 
 async def _pieces(page: Page) -> AsyncGenerator[bytes, None]:

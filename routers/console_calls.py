@@ -12,6 +12,7 @@ from routers.json_bodies import SurrogateJson
 from routers.refusals import refuse
 from wicketgate.gate import Gate
 from wicketgate.gateway.audit import AuditedOperation, AuditOutcome
+from wicketgate.storage.audit_read import ReadingsFull
 
 _LIMIT = 50
 _MAX_CURSOR_CHARS = 200
@@ -123,6 +124,8 @@ def console_calls_router(gate: Gate) -> APIRouter:
         texts = {name: wanted[name] for name in FILTERS if wanted.get(name)}
         if any(len(text) > MAX_CHARS for text in texts.values()):
             return refuse(400, "invalid_request", f"A filter has at most {MAX_CHARS} characters")
+        if any("\0" in text for text in texts.values()):
+            return refuse(400, "invalid_request", "A filter has no character 0")
         for name in ("outcome", "operation"):
             if name in texts and texts[name] not in _SCHEMAS[name]["enum"]:
                 return refuse(400, "invalid_request", f"{name} is one of {', '.join(_SCHEMAS[name]['enum'])}")
@@ -135,19 +138,39 @@ def console_calls_router(gate: Gate) -> APIRouter:
             return refuse(400, "invalid_request", "from and to are seconds since the epoch")
         filters = Filters(texts, since, until, _actor_only(request))
         try:
-            return SurrogateJson(await list_calls(gate, filters, cursor[:_MAX_CURSOR_CHARS], int(limit)))
+            return SurrogateJson(
+                await list_calls(gate, filters, cursor[:_MAX_CURSOR_CHARS], int(limit), _actor(request))
+            )
         except BadCursor:
             return refuse(400, "invalid_request", "The cursor is none that an answer gave")
+        except ReadingsFull as full:
+            return _refuse_reading(full)
 
     @router.get("/calls/{call_id}", operation_id="console_call", response_model=WholeCall, openapi_extra=_ONE)
     async def call(request: Request) -> Response:
         """One call: its records, the plugins that it passed, and where its time went."""
-        found = await one_call(gate, request.path_params["call_id"][:MAX_CHARS], _actor_only(request))
+        call_id = request.path_params["call_id"][:MAX_CHARS]
+        try:
+            found = await one_call(gate, call_id, _actor_only(request), _actor(request))
+        except ReadingsFull as full:
+            return _refuse_reading(full)
         if found is None:
             return refuse(404, "not_found", "There is no record of this call, or it is not yours")
         return SurrogateJson(found)
 
     return router
+
+
+def _refuse_reading(full: ReadingsFull) -> Response:
+    headers = {"retry-after": "1"}
+    if full.scope == "actor":
+        text = "Older records are being read for this actor, one request at a time"
+        return refuse(429, "too_many_requests", text, headers)
+    return refuse(503, "too_many_requests", "Older records are being read for too many actors at the moment", headers)
+
+
+def _actor(request: Request) -> str:
+    return identity_of(request).actor
 
 
 def _actor_only(request: Request) -> str | None:

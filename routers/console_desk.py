@@ -10,10 +10,11 @@ from pydantic import BaseModel
 
 from app.console.accept import Accepting
 from app.console.configuration import list_keys, whole_configuration
-from app.console.servers import ACTIONS, NotPossible, list_servers, operate, whole_server
+from app.console.everywhere import Elsewhere
+from app.console.servers import ACTIONS, NotPossible, Operating, list_servers, whole_server
 from routers.console import context_of, data_router, identity_of
 from routers.json_bodies import SurrogateJson, json_object
-from routers.refusals import refuse
+from routers.refusals import refuse, refuse_permission
 from wicketgate.fleet.breaker import BreakerState
 from wicketgate.fleet.server_log import ServerEventKind
 from wicketgate.gate import Gate
@@ -35,7 +36,7 @@ class Server(BaseModel):
     """*target*: the host, the program, the document or the function, without secrets. *configured*: it stands in the
     configuration. *switched*: enabled or disabled here, until the next reload. *error* and *last_error* are for the
     operator. *stale*: its tools are those of the last listing. *breaker* is for all callers; *held_off*: the number of
-    actors whom their own failures keep away. *held*: tools and other offers in quarantine. *ticks*: when sessions began
+    actors whom their own failures keep away. *held*: quarantined tools and other offers. *ticks*: when sessions began
     and ended, in seconds since the epoch, the last fifty."""
 
     name: str
@@ -45,7 +46,7 @@ class Server(BaseModel):
     enabled: bool
     switched: bool
     required: bool
-    state: Literal["connecting", "ready", "down", "disabled"]
+    state: Literal["connecting", "ready", "waiting", "down", "disabled"]
     error: str
     last_error: str
     stale: bool
@@ -90,17 +91,31 @@ class WholeServer(Server):
     notes: list[str]
 
 
+class OtherProcesses(BaseModel):
+    """The other workers and replicas: where it is done too, where it was not possible (the log there says why), and
+    those that could not be reached, at least one where their number is not known."""
+
+    done: int
+    failed: int
+    unreached: int
+
+
 class Done(BaseModel):
-    """*until_reload*: it lasts until the configuration is read again."""
+    """*done* says in words what was done, and where it was not. *until_reload*: it lasts until the configuration is
+    read again."""
 
     done: str
     until_reload: bool
+    elsewhere: OtherProcesses
 
 
 class Accepted(BaseModel):
-    """The definition is pinned as it is now, and in force."""
+    """The definition is pinned as it is now, and in force at this process; *shortfall* says of the others where it is
+    not, and is empty if it is in force at all."""
 
     accepted: str
+    shortfall: str
+    elsewhere: OtherProcesses
 
 
 class Key(BaseModel):
@@ -192,14 +207,14 @@ _ONE = {"parameters": [_path("name", {"type": "string"})]}
 _ACT = {"parameters": [_path("name", {"type": "string"}), _path("action", {"type": "string", "enum": list(ACTIONS)})]}
 
 _ACCEPTS = """Accept the definition of one tool, or of another offer (`rec/prompts`), as it is now: it is written to the
-lock file, and in force. `digest` is that of the definition that was looked at; 409 if it is another by now. Needs
-`ops:write`."""
+lock file, and in force at all workers and replicas. `digest` is that of the definition that was looked at; 409 if it is
+another by now. Needs `ops:write`."""
 
 
 def console_desk_router(gate: Gate, max_values: int) -> APIRouter:
     """Bodies have at most *max_values* values."""
     router = data_router()
-    accepting = Accepting(gate)
+    accepting, operating = Accepting(gate), Operating(gate)
 
     @router.get("/servers", operation_id="console_servers", response_model=Servers)
     async def servers(request: Request) -> Response:
@@ -222,17 +237,19 @@ def console_desk_router(gate: Gate, max_values: int) -> APIRouter:
         openapi_extra=_ACT,
     )
     async def operated(request: Request) -> Response:
-        """Connect a server anew, or enable or disable it until the next reload. Needs `ops:write`; it is audited."""
+        """Connect a server anew, or enable or disable it until the next reload, at all workers and replicas. Needs
+        `ops:write`; it is audited."""
         if refused := _lacking(request, "ops:write"):
             return refused
         action = next((each for each in ACTIONS if each == request.path_params["action"]), None)
         if action is None:
             return refuse(404, "not_found", f"A server can be asked to {', '.join(ACTIONS)}")
         try:
-            done = await operate(gate, request.path_params["name"], action, context_of(request))
+            done, elsewhere = await operating.operate(request.path_params["name"], action, context_of(request))
         except NotPossible as error:
             return _not_possible(error)
-        return JSONResponse({"done": done, "until_reload": action != "reconnect"}, 202)
+        answer = {"done": done, "until_reload": action != "reconnect", "elsewhere": _counted(elsewhere)}
+        return JSONResponse(answer, 202)
 
     @router.post(
         "/accept", operation_id="console_accept", response_model=Accepted, openapi_extra=_ACCEPT, description=_ACCEPTS
@@ -249,10 +266,11 @@ def console_desk_router(gate: Gate, max_values: int) -> APIRouter:
             return refuse(400, "invalid_request", "upstream, tool and digest must be strings")
         source, name, digest = texts
         try:
-            await accepting.accept(source, name, digest, context_of(request))
+            elsewhere = await accepting.accept(source, name, digest, context_of(request))
         except NotPossible as error:
             return _not_possible(error)
-        return SurrogateJson({"accepted": f"{source}:{name}"})
+        counted = _counted(elsewhere)
+        return SurrogateJson({"accepted": f"{source}:{name}", "shortfall": elsewhere.shortfall, "elsewhere": counted})
 
     @router.get("/keys", operation_id="console_keys", response_model=Keys)
     async def keys(request: Request) -> Response:
@@ -274,7 +292,12 @@ def _lacking(request: Request, permission: str) -> JSONResponse | None:
     """The refusal of a caller without *permission*."""
     if identity_of(request).allows(permission):
         return None
-    return refuse(403, "forbidden", f"This needs the permission {permission}")
+    return refuse_permission(request, permission)
+
+
+def _counted(elsewhere: Elsewhere) -> dict[str, int]:
+    done = elsewhere.changed + elsewhere.same
+    return {"done": done, "failed": elsewhere.failed, "unreached": elsewhere.unreached}
 
 
 def _not_found(what: str) -> JSONResponse:

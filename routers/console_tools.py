@@ -1,4 +1,4 @@
-"""``/console/api``: the data of the page Tools: searches, tools, what is held back, runs (OPS-228 to OPS-233)."""
+"""``/console/api``: the data of the page Tools: searches, tools, what is quarantined, runs (OPS-228 to OPS-233)."""
 
 import math
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from app.console.search import MAX_HITS, MAX_QUERY_CHARS, search
 from app.console.tool import held_tools, whole_tool
 from routers.console import context_of, data_router, identity_of
 from routers.json_bodies import SurrogateJson, json_object
-from routers.refusals import refuse
+from routers.refusals import refuse, refuse_permission
 from wicketgate.access.shares import RETRY_AFTER_S, ShareRefused, too_many_text
 from wicketgate.catalog.shortlist import MOST_SHOWN
 from wicketgate.errors import HydrateFailed
@@ -45,8 +45,9 @@ class CardLine(BaseModel):
 
 
 class ScorePart(BaseModel):
-    """What one term adds to a score. *word*: its place among the words of the query. *via*: the term that the tool has,
-    the same or a synonym; empty if it was only learned. *learned* is the share of *adds* owed to learned words."""
+    """The addition of one term to a score. *word*: its place among the words of the query. *via*: the term that the
+    tool has, the same or a synonym; empty if it was only learned. *learned*: the share of *adds* owed to learned
+    words."""
 
     word: int | None
     term: str
@@ -110,7 +111,7 @@ class KeyHolder(BaseModel):
 
 
 class PolicyOfTool(BaseModel):
-    """Why the tool may be used by the holder of *key*, line by line."""
+    """The reasons for which the holder of *key* may use the tool or not, line by line."""
 
     key: str
     actor: str
@@ -162,8 +163,8 @@ class WholeTool(BaseModel):
 
 
 class HeldTool(BaseModel):
-    """A tool, or another offer (``rec/prompts``), that is held back; *held* false: a suspicious one in use. *digest* is
-    that of the definition as it is now, empty where it cannot be accepted here."""
+    """A tool, or another offer (``rec/prompts``), that is quarantined; *held* false: a suspicious one in use. *digest*
+    is that of the definition as it is now, empty where it cannot be accepted here."""
 
     source: str
     name: str
@@ -267,7 +268,7 @@ def console_tools_router(gate: Gate, max_values: int) -> APIRouter:
         context, wanted = context_of(request), request.query_params
         read, write = context.identity.allows("ops:read"), context.identity.allows("ops:write")
         tool_id, key = wanted.get("id", "")[:_MAX_NAME_CHARS], wanted.get("key", "")
-        await gate.runtime.prepare(context)
+        await gate.runtime.browsing.prepare(context)
         try:
             return SurrogateJson(whole_tool(gate, tool_id, context, key, everything=read, may_accept=write))
         except HydrateFailed as error:
@@ -275,10 +276,10 @@ def console_tools_router(gate: Gate, max_values: int) -> APIRouter:
 
     @router.get("/held", operation_id="console_held", response_model=HeldTools, openapi_extra=_HELD)
     async def held(request: Request) -> Response:
-        """What is held back from everybody, or looks suspicious, and why. Needs `ops:read`."""
+        """Lists definitions that are quarantined or suspicious, with reasons. Needs `ops:read`."""
         identity = identity_of(request)
         if not identity.allows("ops:read"):
-            return refuse(403, "forbidden", "This needs the permission ops:read")
+            return refuse_permission(request, "ops:read")
         wanted = request.query_params.get("tool", "")
         return SurrogateJson(await held_tools(gate, wanted, may_accept=identity.allows("ops:write")))
 

@@ -79,7 +79,8 @@ def engine_router(
             if resumed is not None:
                 source, meta = source_of(request.scope), travelling(None, request.headers)
                 reader = await keyed.open(chat_request, identity, resumed, source, meta)
-                _hand_over(request, None if reader.ends_with_run else reader.revoke)
+                ends_itself = reader.ends_with_run and identity.expires_at is None
+                _hand_over(request, None if ends_itself else reader.revoke)
                 return EventStream(
                     reader.pieces(), heartbeat_s=heartbeat_s, on_leave=reader.disconnect, on_end=reader.aclose
                 )
@@ -94,7 +95,8 @@ def engine_router(
         except JournalAway:
             # Its store has said so, once and with the reason.
             return _unavailable()
-        _hand_over(request, None)
+        revoke = None if identity.expires_at is None else partial(place.interruption.request, "revoked")
+        _hand_over(request, revoke)
         meta = travelling(None, request.headers)
         context = call_context(chat_request, identity, source_of(request.scope), meta)
         return EventStream(
@@ -142,7 +144,8 @@ async def _pieces(
 
 def _hand_over(request: Request, revoke: Callable[[], None] | None) -> None:
     """From now on the stream ends properly when its key does: by its place, or by *revoke* for a reader of a run that
-    another key has started (CHAT-92)."""
+    another key has started (CHAT-92), and where the stream came with a token, which has an end of its own
+    (ACCESS-122)."""
     use: KeyUse | None = request.scope["state"].get("key_use")
     if use is None:
         return

@@ -5,7 +5,7 @@ and the metrics name upstreams and tools that callers may not see, so they need 
 """
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import islice
 from typing import Literal
 
@@ -13,8 +13,9 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 
-from routers.refusals import refuse
+from routers.refusals import refuse_permission
 from wicketgate.access.identity import Identity
+from wicketgate.access.issuers import IssuerState
 from wicketgate.catalog.definition_change import Impact
 from wicketgate.catalog.pins import HeldFor, Screened
 from wicketgate.fleet.breaker import BreakerState
@@ -91,6 +92,15 @@ class StorageHealth(BaseModel):
     degraded: dict[StateKind, FailMode]
 
 
+class IssuerHealth(BaseModel):
+    """*keys*: the number of keys; null before they were fetched. *away*: why the last request to the issuer has failed;
+    empty if it has not."""
+
+    issuer: str
+    keys: int | None
+    away: str
+
+
 class Readiness(BaseModel):
     ready: bool
 
@@ -100,11 +110,16 @@ class ReadinessDetails(Readiness):
 
     catalog: CatalogHealth
     storage: StorageHealth
+    issuers: dict[str, IssuerHealth]
     upstreams: dict[str, UpstreamHealth]
 
 
 def health_router(
-    runtime: ProxyRuntime, fleet: MultiplexUpstream, ready: Callable[[], bool], storage: Callable[[], StorageState]
+    runtime: ProxyRuntime,
+    fleet: MultiplexUpstream,
+    ready: Callable[[], bool],
+    storage: Callable[[], StorageState],
+    issuers: Callable[[], Sequence[IssuerState]],
 ) -> APIRouter:
     router = APIRouter(tags=["health"])
 
@@ -143,6 +158,9 @@ def health_router(
             storage=StorageHealth(
                 kind=store.kind, away=store.away, shortfalls=list(store.shortfalls), degraded=dict(store.degraded)
             ),
+            issuers={
+                each.name: IssuerHealth(issuer=each.issuer, keys=each.keys, away=each.trouble) for each in issuers()
+            },
             upstreams={
                 name: UpstreamHealth(
                     state=state.status.phase,
@@ -195,7 +213,8 @@ def metrics_router(read: Callable[[], Awaitable[bytes]], content_type: str) -> A
     async def metrics(request: Request) -> Response:
         identity: Identity = request.scope["state"]["identity"]
         if not identity.allows("ops:read"):
-            return refuse(403, "forbidden", "The metrics name every upstream: they need the permission ops:read")
+            message = "The metrics name every upstream: they need the permission ops:read"
+            return refuse_permission(request, "ops:read", message)
         return Response(await read(), media_type=content_type)
 
     return router

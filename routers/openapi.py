@@ -134,6 +134,7 @@ def _refusal(description: str) -> dict[str, Any]:
 _TAGS = [
     {"name": "chat", "description": "Conversations, with the tools run by the service."},
     {"name": "operations", "description": "Tools found, described and run by the caller."},
+    {"name": "connections", "description": "Accounts that callers have connected at tool servers."},
     {"name": "health", "description": "Whether the process lives, and whether it can serve."},
     {"name": "console", "description": "The data of the web console at `/console/`."},
 ]
@@ -159,7 +160,9 @@ _EVENT_DATA: dict[str, Any] = {
         "oneOf": [_ref("ToolOutputData"), _ref("ToolErrorData")],
     },
     "DoneData": _object(
-        finish_reason=_text("Open set: stop, length, content_filter, max_iterations, approval_required, cancelled."),
+        finish_reason=_text(
+            "Open set: stop, length, content_filter, max_iterations, approval_required, connect_required, cancelled."
+        ),
         usage={
             "type": "object",
             "properties": {

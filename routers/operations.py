@@ -38,8 +38,11 @@ class OperationEntry(BaseModel):
 
 
 class FoundOperations(BaseModel):
+    """*connect_first*: paths of servers whose operations are known when somebody has connected an account there."""
+
     operations: list[OperationEntry]
     total: int
+    connect_first: list[str] | None = None
     next_cursor: str | None = None
 
 
@@ -223,7 +226,7 @@ def _context(request: Request) -> CallContext:
     identity: Identity = request.scope["state"]["identity"]
     session = session_key("named", identity.actor, "")
     source, meta = source_of(request.scope), travelling(None, request.headers)
-    return CallContext(identity, correlation_id.get(), session, source=source, meta=meta)
+    return CallContext(identity, correlation_id.get(), session, source=source, door="operations", meta=meta)
 
 
 def _number(text: str) -> object:

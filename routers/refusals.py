@@ -4,6 +4,8 @@ from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
+from wicketgate.access.authenticator import Authenticator
+
 _CODES = {
     404: ("not_found", "There is nothing at this path; chats are at /engine/chat, MCP at /mcp, tools at /operations"),
     405: ("method_not_allowed", "This path does not take that method"),
@@ -14,6 +16,19 @@ _CODES = {
 
 def refuse(status: int, code: str, message: str, headers: dict[str, str] | None = None) -> JSONResponse:
     return JSONResponse({"code": code, "message": message}, status, headers)
+
+
+def refuse_permission(request: Request, permission: str, message: str = "") -> JSONResponse:
+    """Refuses a caller that lacks *permission*. One with a token whose scopes could give it is told them."""
+    message = message or f"This needs the permission {permission}"
+    authenticator: Authenticator | None = request.scope["state"].get("authenticator")
+    challenge = None
+    if authenticator is not None:
+        path = request.scope["path"]
+        challenge = authenticator.challenge_for(request.scope["state"]["identity"], permission, path)
+    if challenge is None:
+        return refuse(403, "forbidden", message)
+    return refuse(403, "insufficient_scope", message, {"www-authenticate": challenge.decode("latin-1")})
 
 
 def refuse_in_one_shape(app: FastAPI) -> None:

@@ -159,9 +159,10 @@ async def test_calls_that_outlive_their_requests_end_with_their_key_and_with_the
     assert gate.runtime.running.limits == RunningLimits(3, 2, None, 4)
     async with asyncio.timeout(BOUND_S), gate:
         await gate.wait_ready()
-        of_key, of_gate = (
-            gate.runtime.running.start("ann", "t", asyncio.Event().wait(), key_id=id) for id in ("laptop", "desktop")
-        )
+        of_key, of_gate = [
+            await gate.runtime.running.start("ann", "t", asyncio.Event().wait(), key_id=id)
+            for id in ("laptop", "desktop")
+        ]
         assert gate.authenticator.authenticate("k" * 32)
         revoked = {**settings, "auth": {"keys": [{**key, "suspended": True}]}}
         await gate.apply(Settings.model_validate(revoked))
@@ -169,8 +170,39 @@ async def test_calls_that_outlive_their_requests_end_with_their_key_and_with_the
         assert not of_gate.ended
         gate.drain.begin(0)
         with pytest.raises(RateLimited):
-            gate.runtime.running.start("ann", "t", asyncio.Event().wait())
+            await gate.runtime.running.start("ann", "t", asyncio.Event().wait())
     assert of_gate.ended
+
+
+@requirement("ACCESS-101")
+async def test_calls_without_a_request_are_counted_over_all_processes_of_a_store(tmp_path: Path) -> None:
+    settings = Settings.model_validate(
+        {
+            "storage": {"url": f"sqlite:///{tmp_path / 'store.db'}"},
+            "tasks": {"max_running_per_actor": 2},
+            "upstreams": [{"name": "files", "command": ["true"], "enabled": False}],
+        }
+    )
+    one, other = (Gate(settings, upstreams=[FileServer()], provider=ScriptModel()) for _ in range(2))
+    async with asyncio.timeout(BOUND_S), one, other:
+        end = asyncio.Event()
+        here = await one.runtime.running.start("ann", "t", end.wait())
+        await other.runtime.running.start("ann", "t", asyncio.Event().wait())
+        for gate in (one, other):
+            with pytest.raises(RateLimited) as full:
+                await gate.runtime.running.start("ann", "t", asyncio.Event().wait())
+            assert full.value.details == {"scope": "actor", "retry_after_s": 1}
+            await gate.runtime.running.start("bob", "t", asyncio.Event().wait())
+            assert gate.runtime.running.refused["actor"] == 1
+        end.set()
+        await here.settled(None)
+        one.runtime.running.give(here)
+        # Its answer was given, and another call needs the place.
+        await one.runtime.running.start("ann", "t", asyncio.Event().wait())
+        assert one.runtime.running.get("ann", here.id) is None
+    async with asyncio.timeout(BOUND_S), Gate(settings, upstreams=[FileServer()], provider=ScriptModel()) as third:
+        for _ in range(2):
+            await third.runtime.running.start("ann", "t", asyncio.Event().wait())
 
 
 class ClosableModel(ScriptModel):
@@ -274,7 +306,7 @@ async def test_an_upstream_without_its_tools_is_reported_with_the_reason() -> No
 
 
 def _token_requests() -> int:
-    return sum("OAuthCredentials" in repr(task.get_coro()) for task in asyncio.all_tasks())
+    return sum("IssuedCredentials" in repr(task.get_coro()) for task in asyncio.all_tasks())
 
 
 @pytest.mark.parametrize("kind", ["http", "sse", "openapi"])

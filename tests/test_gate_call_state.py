@@ -70,7 +70,7 @@ class Replica:
         return str(result["content"][0]["text"])
 
     async def ran(self, times: int) -> int:
-        """How many of as many calls at once were run; the others are over the quota."""
+        """The number of calls that were run, of as many at once; the others are over the quota."""
         outcomes = await asyncio.gather(*(self.run(n=n) for n in range(times)))
         assert {type(each) for each in outcomes} <= {str, RateLimited}
         return sum(isinstance(each, str) for each in outcomes)

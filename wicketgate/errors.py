@@ -128,9 +128,23 @@ class UpstreamUnavailable(GatewayError):
     retryable = True
 
 
+class LoginNeeded(UpstreamUnavailable):
+    """The operator has to log in at this server first. *mend*, for the operator, says how. Callers get the same
+    code."""
+
+    def __init__(self, message: str, mend: str) -> None:
+        super().__init__(message)
+        self.mend = mend
+
+
 class UpstreamResting(UpstreamUnavailable):
     """The upstream failed too often lately, so the call was not tried; a second try at once is of no use. Callers get
     the same code."""
+
+
+class IssuerAway(UpstreamUnavailable):
+    """No credential for the call could be had: the issuer of the caller's login, or the store of logins, is away. The
+    server itself was not asked. Callers get the same code."""
 
 
 class RateLimited(GatewayError):
@@ -161,6 +175,36 @@ class ApprovalRequired(GatewayError):
     """Nothing ran: the owner has to approve this very call first (CHAT-65)."""
 
     code = "APPROVAL_REQUIRED"
+
+
+class ConnectRequired(GatewayError):
+    """Nothing ran: the caller has first to connect its own account at this tool server, in a browser. *upstream* is the
+    server's name, *url* the page where that is done, *expires_at* when the page ends (seconds since the epoch). *flow*
+    names the login that waits, for who waits with it."""
+
+    code = "CONNECT_REQUIRED"
+
+    def __init__(self, message: str, *, upstream: str, url: str = "", expires_at: float = 0.0, flow: str = "") -> None:
+        super().__init__(message)
+        self.upstream = upstream
+        self.url = url
+        self.expires_at = expires_at
+        self.flow = flow
+
+    @property
+    def connect(self) -> dict[str, Any]:
+        """``{upstream, url, expires_at}``, for the client."""
+        return {"upstream": self.upstream, "url": self.url, "expires_at": self.expires_at}
+
+    def as_dict(self) -> dict[str, Any]:
+        """As in every error, with ``connect_required``: the place of the login."""
+        return {**super().as_dict(), "connect_required": self.connect}
+
+    def again(self) -> "ConnectRequired":
+        """The same for another caller of the same account."""
+        return ConnectRequired(
+            self.message, upstream=self.upstream, url=self.url, expires_at=self.expires_at, flow=self.flow
+        )
 
 
 class InputRequired(WicketgateError):

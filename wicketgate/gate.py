@@ -13,12 +13,14 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from time import time
+from time import monotonic, time
 from types import TracebackType
 from typing import Literal, Self
 
 from wicketgate.access.authenticator import Authenticator, KeyUses, Revocation
 from wicketgate.access.identity import HashedKey, KeyLife, KeyRing, expiry_notes
+from wicketgate.access.issuers import Issuers
+from wicketgate.access.resources import Resources
 from wicketgate.config.call_state import make_call_state
 from wicketgate.config.engine import (
     engine_limits,
@@ -29,6 +31,7 @@ from wicketgate.config.engine import (
     model_window,
     reseal,
 )
+from wicketgate.config.exchanges import exchanged_issuers, id_token_issuers, with_exchanges
 from wicketgate.config.plugins import make_audit_reader, make_auditor
 from wicketgate.config.reload import Applied, Changes, changed_sections
 from wicketgate.config.runtime import (
@@ -40,9 +43,10 @@ from wicketgate.config.runtime import (
     make_redis_link,
     make_runtime,
 )
-from wicketgate.config.settings import Settings
+from wicketgate.config.settings import FACES, Settings
 from wicketgate.config.shares import make_place_store, make_shares
-from wicketgate.config.upstreams import guarded, make_member, make_members, outgoing_rules, upstream_limits
+from wicketgate.config.upstreams import UsersOf, guarded, make_member, make_members, outgoing_rules, upstream_limits
+from wicketgate.config.user_logins import make_browser_logins, make_user_logins, users_of
 from wicketgate.engine.detached import DetachedRuns
 from wicketgate.engine.limits import Drain, StreamLimit
 from wicketgate.engine.loop import Engine
@@ -58,7 +62,12 @@ from wicketgate.gateway.lifecycle import Lifecycle
 from wicketgate.gateway.options import HeapKeeper, Meter, NoMeter
 from wicketgate.gateway.traffic import Traffic
 from wicketgate.gateway.upstream_reports import UpstreamReport
+from wicketgate.login.exchange import IdTokens
+from wicketgate.login.kept_id_tokens import KeptIdTokens
+from wicketgate.login.kept_logins import KeptLogins
+from wicketgate.login.waiting import Waiting
 from wicketgate.models.provider import Provider
+from wicketgate.net import make_http_client
 from wicketgate.peers import Alone, Peers
 from wicketgate.ports import Upstream
 from wicketgate.storage.fail_modes import FailModes
@@ -75,7 +84,9 @@ class Gate:
     *upstreams* and *provider* stand in for the configured ones. *keys* are valid besides the configured ones, also
     after a reload. *clock* gives seconds since the epoch, for the life of keys. *owner* is the socket of the process
     that runs stdio servers for several gates, *peers* the other processes of the service, where they are workers of one
-    host. Making one connects nothing, opens nothing and needs no event loop.
+    host. *users* gives the credentials of callers at an upstream with ``credentials: user``, *waiting* knows what
+    becomes of their logins, *id_tokens* has ID tokens of callers for ``oauth.exchange`` by ``id_jag``, in place of
+    those that are kept of logins with a browser. Making one connects nothing, opens nothing and needs no event loop.
     Raises ConfigError.
     """
 
@@ -91,6 +102,9 @@ class Gate:
         clock: Callable[[], float] = time,
         owner: Path | None = None,
         peers: Peers | None = None,
+        users: UsersOf | None = None,
+        waiting: Waiting | None = None,
+        id_tokens: IdTokens | None = None,
     ) -> None:
         self.traffic = Traffic(clock)
         meter = self.traffic.metered(meter or NoMeter())
@@ -99,9 +113,11 @@ class Gate:
         self._clock = clock
         self._extra_keys = tuple(keys)
         self._keys = KeyRing((), clock)
-        self.authenticator = Authenticator(self._keys)
-        self.revocation = Revocation(self._keys)
+        self.issuers = Issuers(partial(make_http_client, outgoing), clock, monotonic)
+        resources = Resources(settings.server.public_url, FACES, settings.mcp.face)
+        self.authenticator = Authenticator(self._keys, self.issuers, resources)
         self.key_uses = KeyUses()
+        self.revocation = Revocation(self._keys, self.issuers, lambda: self.key_uses.end_expired(clock()))
         # The runtime: upstreams, catalog, calls.
         self.storage = StorageMeasures(FailModes(settings.storage.fail.modes()))
         self._redis = make_redis_link(settings, self.storage)
@@ -118,14 +134,36 @@ class Gate:
         self.shared_stdio = owner is not None
         self.seal = make_seal(settings.auth)
         self.approvals = make_approval_desk(
-            settings, self.seal, self.audit_events.approval_decided, self.storage, self._redis
+            settings, self.seal, self.audit_events.approval_decided, self.storage, self._redis, self.peers
         )
+        # Whoever passes *users* in keeps their logins too.
+        self.user_logins = None
+        self._keeps_id_tokens = users is None and upstreams is None and id_tokens is None
+        self._id_token_issuers = id_token_issuers(settings) if self._keeps_id_tokens else {}
+        if users is None and upstreams is None:
+            self.user_logins = make_user_logins(
+                settings,
+                self.audit_events.of_grant,
+                self.storage,
+                self._redis,
+                id_tokens=self._keeps_id_tokens,
+            )
+            users = users_of(self.user_logins, outgoing)
+            waiting = None if self.user_logins is None else KeptLogins(self.user_logins.logins)
+        self.id_tokens, at_issuer = None, None
+        if self.user_logins is not None:
+            self.id_tokens = KeptIdTokens(self.user_logins.rows, lambda: self._id_token_issuers, clock)
+            at_issuer = self.user_logins.at_issuer if self._keeps_id_tokens else None
+        self.browser_logins = make_browser_logins(self.user_logins, self.issuers, outgoing, self.id_tokens)
         turns, self._haste = Turns(), asyncio.Event()
+        users = with_exchanges(users, self.issuers, outgoing, clock, id_tokens or self.id_tokens, at_issuer)
         self.fleet = MultiplexUpstream(
-            make_members(settings, outgoing, turns, self._haste, owner, self.server_logs)
+            make_members(settings, outgoing, turns, self._haste, owner, self.server_logs, users)
             if upstreams is None
             else [guarded(upstream) for upstream in upstreams]
         )
+        places = make_place_store(settings, secrets.token_hex(8), self.storage, self._redis)
+        self.shares = make_shares(settings, places, self.storage)
         self.runtime = make_runtime(
             settings,
             self.fleet,
@@ -136,9 +174,11 @@ class Gate:
             auditor=self.auditor,
             heap=heap,
             peers=self.peers,
-            calls=make_call_store(settings.storage, self.storage, self._redis),
+            calls=make_call_store(settings.storage, settings.tasks.keep_bytes, self.storage, self._redis),
             watch=self.traffic,
             approver=self.approvals.approver_of,
+            waiting=waiting,
+            running=self.shares.running,
         )
         self.lifecycle = Lifecycle(self.fleet, self.runtime, start_deadline_s=settings.server.start_deadline_s)
         # The faces over it.
@@ -156,10 +196,14 @@ class Gate:
         self._provider = make_provider(settings.model, outgoing) if provider is None else provider
         window = model_window(settings.model, tokens)
         self.engine = Engine(
-            self._provider, self.surface, window, engine_limits(settings), meter, self.approvals, self._keys.stands
+            self._provider,
+            self.surface,
+            window,
+            engine_limits(settings),
+            meter,
+            self.approvals,
+            self.authenticator.stands,
         )
-        places = make_place_store(settings, secrets.token_hex(8), self.storage, self._redis)
-        self.shares = make_shares(settings, places, self.storage)
         detached = DetachedRuns(self.shares.detached)
         self.streams = StreamLimit(self.shares.chat, detached.give_way)
         self.keyed = make_keyed_runs(self.engine, self.streams, detached, settings, self.storage, self._redis)
@@ -174,7 +218,15 @@ class Gate:
             self.runtime,
             self.fleet,
             self.lifecycle,
-            partial(make_member, outgoing=outgoing, turns=turns, haste=self._haste, owner=owner, logs=self.server_logs),
+            partial(
+                make_member,
+                outgoing=outgoing,
+                turns=turns,
+                haste=self._haste,
+                owner=owner,
+                logs=self.server_logs,
+                users=users,
+            ),
         )
         self.loaded_at = clock()
         self._put_in_force(settings)
@@ -192,6 +244,9 @@ class Gate:
                 stack.callback(self.audit_events.end_window)
             if self._redis is not None:
                 await stack.enter_async_context(self._redis.running())
+            stack.push_async_callback(self.issuers.aclose)
+            if self.user_logins is not None:
+                await stack.enter_async_context(self.user_logins.running())
             await stack.enter_async_context(self.peers.answering())
             stack.push_async_callback(self.shares.aclose)
             stack.push_async_callback(self._artifacts.aclose)
@@ -228,7 +283,7 @@ class Gate:
         """Goes on with runs that other processes of the same store have left, until cancelled: for a process that
         serves, because what it takes ends with it."""
         await self.lifecycle.wait_ready()
-        await self.keyed.take_over(self._keys.resumes)
+        await self.keyed.take_over(self.authenticator.resumes)
 
     def ready(self) -> bool:
         """Returns true once the upstreams had their turn, until the first sign of a stop."""
@@ -289,6 +344,8 @@ class Gate:
         """
         before = self.settings
         try:
+            if self._keeps_id_tokens:
+                id_token_issuers(settings)
             changes = await self._applied.apply(settings)
         except ConfigError:
             self.audit_events.reload_failed()
@@ -328,10 +385,21 @@ class Gate:
         await self._applied.read_pins()
 
     def _put_in_force(self, settings: Settings) -> None:
-        self._keys.replace([*(key.hashed() for key in settings.auth.keys), *self._extra_keys])
+        auth = settings.auth
+        self._keys.replace([*(key.hashed() for key in auth.keys), *self._extra_keys])
+        gateway = None if auth.trusted_headers is None else auth.trusted_headers.made()
+        self.issuers.replace((issuer.made() for issuer in auth.issuers), gateway)
+        self.authenticator.exchanged = exchanged_issuers(settings)
+        if self._keeps_id_tokens:
+            self._id_token_issuers = id_token_issuers(settings)
         self.revocation.enforce()
         self.engine.limits = engine_limits(settings)
         reseal(self.seal, self.approvals, settings.auth)
+        if self.user_logins is not None:
+            self.user_logins.rows.seal.replace_keys(settings.auth.ring())
+            self.user_logins.keep_only(
+                each.name for each in settings.upstreams if each.connects_users or each.needs_id_tokens
+            )
         if self.auditor is not None:
             self.auditor.use_key(settings.auth.digest_key)
 

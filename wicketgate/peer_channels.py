@@ -22,6 +22,7 @@ from wicketgate.peers import (
     AsgiScope,
     AsgiSend,
     NotReached,
+    Others,
     Payload,
     PeerAnswers,
 )
@@ -36,7 +37,7 @@ _KEPT = (
     *("headers", "client", "server"),
 )
 _PEER = re.compile("[0-9a-f-]{1,40}")
-_TAKEN, _BEGIN, _OTHER = "taken", "begin", "other"
+_TAKEN, _BEGIN, _OTHER, _WHO = "taken", "begin", "other", "who"
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder().decode
 
@@ -78,6 +79,10 @@ class ChannelPeers(PeerAnswers, ABC):
         """As in Peers."""
 
     @abstractmethod
+    async def others(self) -> Others:
+        """As in Peers."""
+
+    @abstractmethod
     async def open(self, peer: str) -> Channel:
         """A channel to *peer*. Raises NotReached."""
 
@@ -113,6 +118,9 @@ class ChannelPeers(PeerAnswers, ABC):
         try:
             wanted = await _received(channel)
             if wanted is None:
+                return
+            if _WHO in wanted:
+                await channel.send(_encode({_WHO: self.own_id}))
                 return
             if wanted.get("to") != self.own_id:
                 await channel.send(_encode({_OTHER: True}))
@@ -161,6 +169,20 @@ class ChannelPeers(PeerAnswers, ABC):
             yield channel
         finally:
             await channel.aclose()
+
+    async def _id_behind(self, channel: Channel) -> str:
+        """The id of the process at the other end of a fresh *channel*. Raises NotReached."""
+        try:
+            async with asyncio.timeout(TAKEN_S):
+                await channel.send(_encode({_WHO: True}))
+                answer = await _received(channel)
+        except (TimeoutError, ChannelBroken):
+            raise NotReached from None
+        finally:
+            await channel.aclose()
+        if answer is None or _WHO not in answer:
+            raise NotReached
+        return str(answer[_WHO])
 
     async def _lost(self, peer: str) -> NotReached:
         try:

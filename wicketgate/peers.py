@@ -4,10 +4,12 @@ Each process has an id for its life. It stands inside what clients carry between
 tasks and sessions, handles of calls), so a request that belongs to another process finds it without a look-up.
 """
 
+import asyncio
 import logging
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 log = logging.getLogger("wicketgate.peers")
@@ -19,7 +21,7 @@ AsgiSend = Callable[[AsgiMessage], Awaitable[None]]
 AsgiApp = Callable[[AsgiScope, AsgiReceive, AsgiSend], Awaitable[None]]
 
 Payload = Mapping[str, Any]
-"""What MessagePack carries: texts, bytes, numbers, lists and mappings."""
+"""A value that MessagePack carries: texts, bytes, numbers, lists and mappings."""
 
 Answer = Callable[[Payload], Awaitable[Payload]]
 """Answers one operation. What it raises is logged, and the asker gets NotReached."""
@@ -38,6 +40,15 @@ class NotReached(Exception):
         self.gone = gone
 
 
+@dataclass(frozen=True, slots=True)
+class Others:
+    """The ids of the other processes that are *there*. *unseen*: the number of those that are there, for all that is
+    known, and did not give their ids."""
+
+    there: tuple[str, ...] = ()
+    unseen: int = 0
+
+
 class Peers(Protocol):
     """The ways from this process to the others of its service, and from them to it."""
 
@@ -49,6 +60,10 @@ class Peers(Protocol):
     async def alive(self, peer: str) -> bool:
         """Return false if the process has ended, or there never was one. Raises NotReached where that cannot be
         known at the moment."""
+        ...
+
+    async def others(self) -> Others:
+        """The other processes of the service. Raises NotReached where they cannot be known at the moment."""
         ...
 
     async def ask(self, peer: str, operation: str, payload: Payload, timeout_s: float = ASK_S) -> Payload:
@@ -108,6 +123,35 @@ class PeerAnswers:
             raise NotReached from None
 
 
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """What the others answered, by their ids. *unreached*: the number of those that did not, one where not even their
+    number is known."""
+
+    given: Mapping[str, Payload] = field(default_factory=dict)
+    unreached: int = 0
+
+
+async def ask_others(peers: Peers, operation: str, payload: Payload, timeout_s: float = ASK_S) -> Answers:
+    """Asks all other processes at once. One that ends meanwhile counts as none. Never raises NotReached."""
+    try:
+        others = await peers.others()
+    except NotReached:
+        return Answers(unreached=1)
+    given = dict[str, Payload]()
+    unreached = others.unseen
+
+    async def ask(peer: str) -> None:
+        nonlocal unreached
+        try:
+            given[peer] = await peers.ask(peer, operation, payload, timeout_s)
+        except NotReached as error:
+            unreached += not error.gone
+
+    await asyncio.gather(*(ask(peer) for peer in others.there))
+    return Answers(given, unreached)
+
+
 def new_peer_id() -> str:
     return secrets.token_hex(8)
 
@@ -121,6 +165,9 @@ class Alone(PeerAnswers):
 
     async def alive(self, peer: str) -> bool:
         return peer == self.own_id
+
+    async def others(self) -> Others:
+        return Others()
 
     async def ask(self, peer: str, operation: str, payload: Payload, timeout_s: float = ASK_S) -> Payload:
         if peer != self.own_id:

@@ -3,17 +3,23 @@
 import hashlib
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal, Protocol, runtime_checkable
 
+from wicketgate.access.approvers import Needs, described
 from wicketgate.access.identity import LOCAL, Identity
 from wicketgate.catalog.learned_words import Lesson, ToolWords
 from wicketgate.errors import ApprovalRequired
+from wicketgate.login.user_credentials import GrantName
 
-UpstreamPhase = Literal["connecting", "ready", "down"]
+UpstreamPhase = Literal["connecting", "ready", "waiting", "down"]
+"""``waiting``: it has no tools until one of its callers has connected an account (UP-176)."""
 
 AnswerTime = Literal["now", "later", "never"]
+
+Door = Literal["", "chat", "mcp", "stdio", "operations", "console"]
 
 
 class Caller(Protocol):
@@ -46,6 +52,16 @@ class Caller(Protocol):
         held, and Forbidden when the call may not go on after the answer."""
         ...
 
+    def pending(self) -> AbstractContextManager[None]:
+        """Within the block a question counts as unanswered although the client has answered it: a person is still at
+        a page that was opened."""
+        ...
+
+    async def page_done(self, elicitation_id: str) -> None:
+        """Tell the client that the page of this elicitation is done with, in an era that has a word for it. Never
+        raises."""
+        ...
+
 
 class SilentCaller:
     """A caller that hears nothing until the call is over, and cannot be asked."""
@@ -63,6 +79,12 @@ class SilentCaller:
 
     async def ask(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
         raise CannotAsk(method)
+
+    def pending(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    async def page_done(self, elicitation_id: str) -> None:
+        return
 
 
 class PassingCaller:
@@ -88,6 +110,12 @@ class PassingCaller:
     async def ask(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
         return await self._caller.ask(method, params)
 
+    def pending(self) -> AbstractContextManager[None]:
+        return self._caller.pending()
+
+    async def page_done(self, elicitation_id: str) -> None:
+        await self._caller.page_done(elicitation_id)
+
 
 class CannotAsk(Exception):
     """This client cannot answer a request of a tool server. *rejected*: its person refused to."""
@@ -112,12 +140,13 @@ class InputAnswers:
 
 @dataclass(frozen=True, slots=True)
 class PendingCall:
-    """A call that waits for the owner's approval: the tool, the digest of its definition, and the arguments that would
-    be sent."""
+    """A call that waits for an approval: the tool, the digest of its definition, and the arguments that would be sent.
+    *needs*: the approvers whom its rules name; empty where its owner decides."""
 
     tool_id: str
     definition: str
     args: Mapping[str, Any]
+    needs: Needs = ()
 
 
 TOOL_CHANGED = "the tool has changed"
@@ -125,10 +154,11 @@ TOOL_CHANGED = "the tool has changed"
 
 
 class Approver(Protocol):
-    """The source of the owner's approval of a call."""
+    """The source of the approval of a call."""
 
     async def approve(self, call: PendingCall) -> None:
-        """Return if the owner has agreed to this very call, which may then run once. Raises ApprovalRequired."""
+        """Return if the owner, or those whom the call needs, have agreed to this very call, which may then run once.
+        Raises ApprovalRequired."""
         ...
 
 
@@ -140,6 +170,14 @@ class _NoApprover:
 
 
 def approval_required(call: PendingCall, **details: str) -> ApprovalRequired:
+    if call.needs:
+        by = described(call.needs)
+        return ApprovalRequired(
+            f"This call needs the approval of {by} first, not of its caller. It was not run. It waits on the page "
+            "Approvals of the gate's console; once it is approved, make the same call again.",
+            path=call.tool_id,
+            details={**details, "by": by},
+        )
     return ApprovalRequired(
         "This call needs the owner's approval first. It was not run.", path=call.tool_id, details=details
     )
@@ -175,7 +213,8 @@ def _never() -> bool:
 class CallContext:
     """The caller's identity, trace and browsing session (BROWSE-25), with the ways to reach the caller while
     the call runs, the answers to the tool server's questions, and the owner's approval. *source* is the address of the
-    client, empty over stdio and in a program that embeds the runtime. *cache_stable* asks for that order of cards, or
+    client, empty over stdio and in a program that embeds the runtime. *door* is the one of the call, empty
+    in a program that embeds the runtime. *cache_stable* asks for that order of cards, or
     for the best first; None is as the runtime is set (BROWSE-27). *meta* goes with the calls to tool servers
     (UP-81, UP-82). *on_task* is called when the server goes on with the call as a task, which may outlast deadlines
     around the call, *on_tool* with the id of the tool that is called. While *asked_in_line* is true, a caller that
@@ -191,6 +230,7 @@ class CallContext:
     approver: Approver = NO_APPROVER
     marks: CallMarks = field(default_factory=CallMarks)
     source: str = ""
+    door: Door = ""
     cache_stable: bool | None = None
     meta: Mapping[str, Any] = field(default_factory=lambda: NO_META)
     on_task: Callable[[], None] | None = None
@@ -265,6 +305,26 @@ class Upstream(Protocol):
         connection was lost meanwhile). Raises InputRequired when the server needs answers and the caller can give
         them later.
         """
+        ...
+
+
+@runtime_checkable
+class PerUser(Protocol):
+    """An upstream whose sessions are those of its callers' own accounts (UP-170)."""
+
+    @property
+    def waits(self) -> bool:
+        """True until the tools are known, which the first account gives; ``list_tools`` raises UpstreamUnavailable."""
+        ...
+
+    async def account_of(self, identity: Identity) -> GrantName | None:
+        """Return the account that this caller has connected; None if it has none, to whom no login is offered. Raises
+        UpstreamUnavailable where that cannot be known now."""
+        ...
+
+    async def connect(self, identity: Identity) -> None:
+        """Open the session of this caller, whose tools are listed next if none are known. Raises ConnectRequired,
+        UpstreamUnavailable and RateLimited."""
         ...
 
 

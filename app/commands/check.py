@@ -65,6 +65,7 @@ async def _look(settings: Settings, lines: Progress) -> Findings:
     async with connected(settings, lines.report) as gate:
         await lines.all_reported(gate.fleet.statuses(), _REPORTED_S)
         await gate.runtime.declared_offers()  # read now, so that what is held of them is known
+        await gate.issuers.reach()
         return await find(settings, gate, lines.reports)
 
 

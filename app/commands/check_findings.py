@@ -16,6 +16,7 @@ from app.commands.check_progress import STATES
 from app.commands.console import console, table
 from app.commands.output import printable, screened_lines
 from wicketgate.access.identity import Identity
+from wicketgate.access.issuers import IssuerState
 from wicketgate.catalog.card import one_line
 from wicketgate.catalog.catalog import Catalog
 from wicketgate.config.plugins import plugin_lines
@@ -56,6 +57,7 @@ class Findings:
     notes: Sequence[str]
     faults: Sequence[str]
     summary: Sequence[str]
+    issuers: Sequence[IssuerState] = ()
     models: Sequence[ModelTrial] = ()
 
     def with_models(self, trials: Sequence[ModelTrial]) -> "Findings":
@@ -80,6 +82,10 @@ class Findings:
             ],
             "models": [trial.as_dict() for trial in self.models],
             "keys": list(self.keys),
+            "issuers": [
+                {"name": each.name, "issuer": each.issuer, "keys": each.keys, "error": each.trouble}
+                for each in self.issuers
+            ],
             "notes": list(self.notes),
             "faults": list(self.faults),
             "summary": self.summary[0],
@@ -110,7 +116,9 @@ async def find(settings: Settings, gate: Gate, reports: Mapping[str, UpstreamRep
             sum(count for source, count in held.items() if source.partition("/")[0] == name),
         )
         upstreams.append(found)
-        if status.phase != "ready" or trouble:
+        if status.phase == "waiting":
+            notes.append(f"{name}: {trouble}; {_first_account(settings, name)}")
+        elif status.phase != "ready" or trouble:
             faults.append(f"{name}: {status.phase}{f' ({trouble})' if trouble else ''}")
         elif not found.tools:
             others = [source.partition("/")[2] for source, given in offers.items() if source.startswith(f"{name}/")]
@@ -138,6 +146,12 @@ async def find(settings: Settings, gate: Gate, reports: Mapping[str, UpstreamRep
             replace(each, left_out=[*each.left_out, *reasons]) if each.name == server else each for each in upstreams
         ]
     notes += _forwarding(settings)
+    # The issuers of tokens.
+    issuers = gate.issuers.states()
+    faults += [f"issuer {each.name} ({each.issuer}): {each.trouble}" for each in issuers if each.trouble]
+    faults += [
+        f"issuer {each.name} ({each.issuer}): it has no key that can be used" for each in issuers if each.keys == 0
+    ]
     # The gate as a whole.
     keys = list(_keys(settings, gate))
     disabled = [upstream.name for upstream in settings.upstreams if not upstream.enabled]
@@ -148,6 +162,7 @@ async def find(settings: Settings, gate: Gate, reports: Mapping[str, UpstreamRep
         *(f"hidden from models: {tool}: for pages of MCP Apps only" for tool in catalog.app_tools),
         *(f"no tool matches: {pattern}" for pattern in runtime.unmatched()),
         *(f"key: {key['id']} ({key['actor']}): {key['tools']} of {len(catalog.tools)} tools" for key in keys),
+        *(f"issuer: {each.name} ({each.issuer}): {each.keys} keys" for each in issuers if each.keys),
         *plugin_lines(settings.plugins),
         *(f"warning: {note}" for note in gate.key_notes()),
         *(f"storage: warning: {line}" for line in gate.storage_state().shortfalls),
@@ -163,7 +178,9 @@ async def find(settings: Settings, gate: Gate, reports: Mapping[str, UpstreamRep
     counts = _summary(catalog, upstreams, connected=len(upstreams) - len(down), held=held.total())
     stale = [name for name in troubles if name not in down]
     more = [f"not in use: the tools that {', '.join(stale)} lists now"] if stale else []
-    return Findings(upstreams, keys, list(map(printable, notes)), list(map(printable, faults)), [counts, *more])
+    return Findings(
+        upstreams, keys, list(map(printable, notes)), list(map(printable, faults)), [counts, *more], issuers
+    )
 
 
 def show(findings: Findings, *, everything: bool) -> None:
@@ -267,6 +284,17 @@ def _summary(catalog: Catalog, upstreams: Sequence[FoundUpstream], *, connected:
         *([f"{len(catalog.subscriptions)} left aside"] if catalog.subscriptions else []),
     ]
     return ", ".join(counts)
+
+
+def _first_account(settings: Settings, name: str) -> str:
+    """Says what a server that waits has its tools from."""
+    for upstream in settings.upstreams:
+        if upstream.name == name and upstream.credentials == "exchange":
+            issuer = settings.exchanged_issuer(upstream)
+            of = f"of issuer {issuer.name}" if issuer is not None else "of an issuer"
+            keys = "" if upstream.connects_users else ", and keys cannot call it: they have nothing to exchange"
+            return f"its tools are those of the first caller with a token {of}{keys}"
+    return "its tools are those of the first account that a caller connects"
 
 
 def _forwarding(settings: Settings) -> Iterator[str]:

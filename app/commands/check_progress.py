@@ -17,7 +17,7 @@ from wicketgate.gateway.upstream_reports import UpstreamReport
 
 _STILL = "still starting"
 
-STATES = {"ready": "green", "down": "red", "connecting": "yellow"}
+STATES = {"ready": "green", "down": "red", "connecting": "yellow", "waiting": "yellow"}
 """The state of an upstream, and its colour."""
 
 

@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
+from urllib.parse import quote
 
 import httpx
 
@@ -162,6 +163,24 @@ class RemoteGate:
             return False
         return response.status_code == 200
 
+    async def waiting(self) -> Mapping[str, Any]:
+        """The calls that wait for an approval, and the last decided, as ``GET /console/api/approvals`` gives them.
+        Raises GateFailed."""
+        response = await self._receive(self._http.get("/console/api/approvals"))
+        return self._agreed(response)
+
+    async def decide(self, id: str, decision: str) -> Mapping[str, Any]:
+        """Raises GateFailed, with the service's reason."""
+        path = f"/console/api/approvals/{quote(id, safe='')}"
+        return self._agreed(await self._receive(self._http.post(path, json={"decision": decision})))
+
+    def _agreed(self, response: httpx.Response) -> Mapping[str, Any]:
+        reply = _reply(response)
+        if response.status_code != 200:
+            reason = reply.get("message", "no reason given")
+            raise GateFailed(f"the service refused it (HTTP {response.status_code}): {reason}")
+        return reply
+
     async def _receive(self, sending: Any) -> httpx.Response:
         try:
             response: httpx.Response = await sending
@@ -176,21 +195,28 @@ class RemoteGate:
 
 
 @asynccontextmanager
+async def open_remote(settings: Settings, url: str, key: str | None) -> AsyncIterator[RemoteGate]:
+    """Opens the service at *url*. Raises GateFailed."""
+    if not shown_origin(url).startswith(("http://", "https://")):
+        raise GateFailed(_NO_URL)
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    try:
+        outgoing = outgoing_rules(settings)
+        client = make_http_client(outgoing, base_url=url, headers=headers, timeout=httpx.Timeout(_CONNECT_S))
+    except httpx.InvalidURL:
+        raise GateFailed(_NO_URL) from None
+    async with client as http:
+        yield RemoteGate(http, with_key=bool(key))
+
+
+@asynccontextmanager
 async def open_gate(
     settings: Settings, identity: Identity, url: str | None, key: str | None
 ) -> AsyncIterator[GateClient]:
     """Opens the service at *url*, or without one a gate in this process. Raises ConfigError and GateFailed."""
     if url:
-        if not shown_origin(url).startswith(("http://", "https://")):
-            raise GateFailed(_NO_URL)
-        headers = {"Authorization": f"Bearer {key}"} if key else {}
-        try:
-            outgoing = outgoing_rules(settings)
-            client = make_http_client(outgoing, base_url=url, headers=headers, timeout=httpx.Timeout(_CONNECT_S))
-        except httpx.InvalidURL:
-            raise GateFailed(_NO_URL) from None
-        async with client as http:
-            yield RemoteGate(http, with_key=bool(key))
+        async with open_remote(settings, url, key) as remote:
+            yield remote
         return
     from app.commands.check import connected
 

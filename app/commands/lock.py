@@ -12,7 +12,7 @@ from app.commands.check import connected, without_audit
 from app.commands.groups import did_you_mean, near
 from app.commands.output import quarantine_lines
 from wicketgate.catalog.pins import Declared, Difference, Pins, accept, differences, pin_all
-from wicketgate.config.lock_file import read_lock, write_lock
+from wicketgate.config.lock_file import changing, read_lock, write_lock
 from wicketgate.config.settings import PinSettings, Settings
 from wicketgate.errors import ConfigError
 
@@ -21,22 +21,24 @@ def lock(
     settings: Settings, path: Path, *, diff: bool, chosen: Sequence[str], everything: bool, as_json: bool = False
 ) -> int:
     """Returns the exit code: 1 if a difference was not accepted, or an upstream did not give its tools."""
-    # What was accepted, and what is declared now.
-    pins = read_lock(path) if path.exists() else None
+    if path.exists():
+        read_lock(path)  # a file that cannot be read is told before anything is connected
     declared, silent = asyncio.run(_declared(settings))
     for name in silent:
         what = name.partition("/")[2] or "tools"
         click.echo(f"{name}: gave no {what}; its pins stay as they are", err=True)
-    if pins is None and not diff:
-        if chosen:
-            raise ConfigError(f"There is no {path} yet. Make it with: wicketgate lock --config FILE --lock {path}")
-        return _write_first(path, declared, silent, as_json=as_json)
-    # Accept what was chosen.
-    pins = pins or {}
-    found = _with_gone_upstreams(settings, pins, differences(pins, declared))
-    taken = _chosen(found, chosen, everything, [upstream.name for upstream in settings.upstreams])
-    if taken:
-        write_lock(path, accept(pins, declared, taken, trusted=lambda each: _named(each, chosen)))
+    # What was accepted by now: the console may have accepted more meanwhile.
+    with changing(path):
+        pins = read_lock(path) if path.exists() else None
+        if pins is None and not diff:
+            if chosen:
+                raise ConfigError(f"There is no {path} yet. Make it with: wicketgate lock --config FILE --lock {path}")
+            return _write_first(path, declared, silent, as_json=as_json)
+        pins = pins or {}
+        found = _with_gone_upstreams(settings, pins, differences(pins, declared))
+        taken = _chosen(found, chosen, everything, [upstream.name for upstream in settings.upstreams])
+        if taken:
+            write_lock(path, accept(pins, declared, taken, trusted=lambda each: _named(each, chosen)))
     # Report what is left.
     open_ones = [each for each in found if each not in taken]
     if as_json:

@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from app.console.everywhere import Elsewhere, Everywhere, State
 from app.console.servers import NotPossible
 from wicketgate.catalog.definition_change import definition_digest
 from wicketgate.catalog.pins import Declared, Difference, accept, address_of, differences
@@ -35,10 +36,12 @@ class Accepting:
     def __init__(self, gate: Gate) -> None:
         self._gate = gate
         self._turn = asyncio.Lock()
+        self._everywhere = Everywhere(gate, "accept", self._for_peer)
 
-    async def accept(self, source: str, name: str, digest: str, context: CallContext) -> None:
+    async def accept(self, source: str, name: str, digest: str, context: CallContext) -> Elsewhere:
         """Accepts the definition *name* of *source*, such as ``rec`` or ``rec/prompts``, if *digest* is still that of
-        it; an empty one takes away the pin of what is gone. The acceptance is recorded. Raises NotPossible."""
+        it, and puts it in force here and elsewhere; an empty one takes away the pin of what is gone. The acceptance is
+        recorded. Raises NotPossible."""
         file = self._gate.settings.pins.file
         if file is None:
             raise NotPossible(409, _NO_FILE)
@@ -58,6 +61,31 @@ class Accepting:
                 log.error("%s:%s was accepted, but is not in force: %s", source, name, error)
                 raise NotPossible(409, _NOT_IN_FORCE) from None
         log.info("%s:%s was accepted in the console", source, name)
+        elsewhere = await self._everywhere.elsewhere({"source": source, "name": name, "digest": digest})
+        if elsewhere.shortfall:
+            log.warning("%s:%s was accepted, but: %s", source, name, elsewhere.shortfall)
+        return elsewhere
+
+    async def _for_peer(self, wanted: Mapping[str, Any]) -> State:
+        """Puts in force here what a peer has accepted; in the lock file of this process too, where that is another
+        file than the peer's."""
+        source, name, digest = wanted["source"], wanted["name"], wanted["digest"]
+        file = self._gate.settings.pins.file
+        if file is None:
+            log.error("%s:%s was accepted elsewhere: %s", source, name, _NO_FILE)
+            return "failed"
+        try:
+            async with self._turn:
+                pins = await asyncio.to_thread(read_lock, Path(file))
+                pin = pins.get(source, {}).get(name)
+                if (pin.sha256 if pin is not None else "") != digest:
+                    declared = await self._declared(source)
+                    await asyncio.to_thread(partial(accept_one, Path(file), declared, source, name, digest))
+                await self._gate.read_pins()
+        except (ConfigError, NotPossible) as error:
+            log.error("%s:%s was accepted elsewhere, but is not in force here: %s", source, name, error)
+            return "failed"
+        return "changed"
 
     async def _declared(self, source: str) -> Declared:
         """The definitions that the upstream of *source* declares now, if it is there. Raises NotPossible."""

@@ -3,67 +3,76 @@
 from typing import Any
 
 from app.console.live import Feed, name_of
+from wicketgate.access.approvers import Needs, described, may_approve
 from wicketgate.access.identity import Identity
-from wicketgate.engine.waiting_calls import Change, WaitingCall
+from wicketgate.engine.other_desks import may_read
+from wicketgate.engine.waiting_calls import MOST_DECIDED, Change, WaitingCall
 from wicketgate.gate import Gate
 
 
 def follow_approvals(gate: Gate, feed: Feed) -> None:
-    """Tell open pages of each change of the list. Only handles are told, which show nothing to others."""
+    """Tell open pages of each change of the list, at whichever process. Only handles are told, which show nothing to
+    others."""
 
-    def tell(call: WaitingCall, change: Change) -> None:
-        feed.tell("approval", {"id": call.id, "change": change}, call.actor)
+    def tell(id: str, change: Change, actor: str, needs: Needs) -> None:
+        feed.tell("approval", {"id": id, "change": change}, actor, lambda viewer: may_approve(needs, viewer, actor))
 
-    gate.approvals.waiting.listen(tell)
+    gate.approvals.listen(tell)
 
 
-def approvals_of(gate: Gate, identity: Identity) -> dict[str, Any]:
-    """Calls that wait, and the last decided: of all actors with ``ops:read``, otherwise the caller's own. Arguments are
-    for the actor of a call alone.
-
-    Other replicas have lists of their own; asking them through ``gate.peers`` is to be added here.
-    """
-    everything = identity.allows("ops:read")
-    waiting = gate.approvals.waiting
+async def approvals_of(gate: Gate, identity: Identity) -> dict[str, Any]:
+    """Calls that wait, and the last decided, at all processes: of all actors with ``ops:read``, otherwise the caller's
+    own and those that it may approve. Arguments are for the actor of a call and its approvers alone."""
+    found = await gate.approvals.lists(identity, everything=identity.allows("ops:read"))
     return {
-        "waiting": [
-            _waiting(gate, call, identity) for call in waiting.waiting() if everything or call.actor == identity.actor
-        ],
-        "decided": [
-            _decided(call, identity) for call in waiting.decided() if everything or call.actor == identity.actor
-        ],
+        "waiting": [_waiting(gate, call, identity) for call in found.waiting],
+        "decided": [_decided(gate, call, identity) for call in found.decided[:MOST_DECIDED]],
+        "unreached": found.unreached,
     }
 
 
 def _waiting(gate: Gate, call: WaitingCall, identity: Identity) -> dict[str, Any]:
     now = gate.runtime.catalog().items.get(call.tool_id)
-    own = call.actor == identity.actor
+    if call.needs:
+        voted = any(vote.actor == identity.actor for vote in call.votes)
+        decides = may_approve(call.needs, identity, call.actor) and not voted
+    else:
+        decides = call.actor == identity.actor
     return {
-        **_common(call, identity),
+        **_common(gate, call, identity),
         "expires_at": call.expires_at,
-        "may_decide": own and call.args is not None,
+        "may_decide": decides and call.args is not None,
         "definition_changed": now is None or now.digest != call.definition,
     }
 
 
-def _decided(call: WaitingCall, identity: Identity) -> dict[str, Any]:
+def _decided(gate: Gate, call: WaitingCall, identity: Identity) -> dict[str, Any]:
     return {
-        **_common(call, identity),
+        **_common(gate, call, identity),
         "decision": call.decision,
         "decided_at": call.decided_at,
         "used": call.used,
     }
 
 
-def _common(call: WaitingCall, identity: Identity) -> dict[str, Any]:
+def _common(gate: Gate, call: WaitingCall, identity: Identity) -> dict[str, Any]:
     own = call.actor == identity.actor
+    item = gate.runtime.catalog().items.get(call.tool_id)
     return {
         "id": call.id,
         "tool_id": call.tool_id,
         "name": name_of(call.tool_id),
+        "server": "" if item is None else item.server,
         "actor": call.actor,
+        "key_id": call.key_id,
+        "source": call.source,
+        "door": call.door,
         "own": own,
         "asked_at": call.asked_at,
-        "args": call.args if own else None,
+        "definition": call.definition,
+        "args": call.args if may_read(call, identity) else None,
         "arg_names": call.arg_names,
+        "needs": described(call.needs),
+        "approver": may_approve(call.needs, identity, call.actor),
+        "votes": [{"actor": vote.actor, "decision": vote.decision, "at": vote.at} for vote in call.votes],
     }

@@ -22,6 +22,7 @@ _MOST_STAGES = 100
 _ROUNDS = 3
 _AFTER_S = 0.001
 
+_CALL_ID = re.compile(r"[0-9A-Za-z._:-]{1,128}", re.ASCII)
 _IN_MEMORY = re.compile(r"m([0-9]{1,15})")
 _OLDER = re.compile(r"s([0-9T:.+-]{10,40})_([0-9A-Za-z._:-]{0,128})", re.ASCII)
 
@@ -99,8 +100,9 @@ _TESTS: Mapping[str, Callable[[AuditRecord, str], bool]] = {
 }
 
 
-async def list_calls(gate: Gate, filters: Filters, cursor: str, limit: int) -> Mapping[str, Any]:
-    """Returns *limit* records at most, the newest first, and a cursor to go on. Raises BadCursor."""
+async def list_calls(gate: Gate, filters: Filters, cursor: str, limit: int, reader: str) -> Mapping[str, Any]:
+    """Returns *limit* records at most for the actor *reader*, the newest first, and a cursor to go on. Raises BadCursor
+    and ReadingsFull."""
     in_memory, before = _read_cursor(cursor)
     if filters.nobody:
         return {"calls": [], "next_cursor": None, "older": "none"}
@@ -117,7 +119,7 @@ async def list_calls(gate: Gate, filters: Filters, cursor: str, limit: int) -> M
     if len(shown) >= limit and until is not None:
         return {"calls": shown, "next_cursor": f"s{timestamp(until + _AFTER_S)}_", "older": "sql"}
     try:
-        rows, before = await _read_older(gate, filters, before, until, known, limit - len(shown))
+        rows, before = await _read_older(gate, filters, before, until, known, limit - len(shown), reader)
     except NotRead:
         return {"calls": shown, "next_cursor": None, "older": "unread"}
     shown += [_of_row(row) for row in rows]
@@ -132,12 +134,14 @@ async def _read_older(
     until: float | None,
     known: frozenset[str],
     limit: int,
+    reader: str,
 ) -> tuple[list[Row], tuple[str, str] | None]:
-    """Returns *limit* rows at most, and the place after the last one; None if there are no more. Raises NotRead."""
+    """Returns *limit* rows at most, and the place after the last one; None if there are no more. Raises NotRead and
+    ReadingsFull."""
     assert gate.audit_reader is not None
     found: list[Row] = []
     for _ in range(_ROUNDS):
-        rows = await gate.audit_reader.read(filters.wanted(before, until), MAX_LIMIT)
+        rows = await gate.audit_reader.read(filters.wanted(before, until), MAX_LIMIT, reader)
         for row in rows:
             if len(found) >= limit:
                 return found, before
@@ -176,9 +180,11 @@ def _read_cursor(cursor: str) -> tuple[int | None, tuple[str, str] | None]:
     raise BadCursor
 
 
-async def one_call(gate: Gate, call_id: str, actor_only: str | None) -> Mapping[str, Any] | None:
+async def one_call(gate: Gate, call_id: str, actor_only: str | None, reader: str) -> Mapping[str, Any] | None:
     """Returns all records of one call, the first one first, and where its time went; None if there are none that the
-    caller may see."""
+    caller, the actor *reader*, may see. Raises ReadingsFull."""
+    if not _CALL_ID.fullmatch(call_id):
+        return None
     marks, found = set[tuple[str, str]](), list[dict[str, Any]]()
 
     def take(record: dict[str, Any]) -> None:
@@ -193,7 +199,7 @@ async def one_call(gate: Gate, call_id: str, actor_only: str | None) -> Mapping[
     unread = False
     if gate.audit_reader is not None:
         try:
-            for row in await gate.audit_reader.read(Wanted({"call_id": call_id}), _MOST_OF_CALL):
+            for row in await gate.audit_reader.read(Wanted({"call_id": call_id}), _MOST_OF_CALL, reader):
                 take(_of_row(row))
         except NotRead:
             unread = True

@@ -6,10 +6,10 @@ from statistics import median
 from typing import Any
 
 from wicketgate.gateway.audit import AuditRecord
-from wicketgate.gateway.traffic import ToolTraffic, Traffic
+from wicketgate.gateway.traffic import ToolTraffic, Traffic, was_refused
 
 Figure = tuple[int, int, float | None]
-"""Calls, those that failed, and the median of the last durations in milliseconds."""
+"""Calls that ran, those of them that failed, and the median of the last durations in milliseconds."""
 
 
 def whole_traffic(traffic: Traffic) -> dict[str, Any]:
@@ -19,6 +19,7 @@ def whole_traffic(traffic: Traffic) -> dict[str, Any]:
         "totals": {
             "calls": traffic.all.calls,
             "failed": traffic.all.failed,
+            "refused": traffic.all.refused,
             "median_ms": traffic.all.median_ms,
             "given_tokens": traffic.cost.shown,
             "naive_tokens": traffic.cost.naive,
@@ -29,7 +30,8 @@ def whole_traffic(traffic: Traffic) -> dict[str, Any]:
 
 
 def own_traffic(traffic: Traffic, actor: str) -> dict[str, Any]:
-    """That of one actor, as far as its records are still kept. Tokens are counted for all together, and left out."""
+    """That of one actor, as far as its records are still kept. Tokens are counted for all together, and left out; so is
+    which door a call came through: all count as ``tool_execute``."""
     records = [kept.record for kept in traffic.records() if kept.record.actor == actor]
     tools = dict[str, ToolTraffic]()
     executed = [record for record in records if record.operation == "execute"]
@@ -39,9 +41,10 @@ def own_traffic(traffic: Traffic, actor: str) -> dict[str, Any]:
     return {
         "since": traffic.since,
         "totals": {
-            "calls": len(executed),
+            "calls": sum(each.calls for each in tools.values()),
             "failed": sum(each.failed for each in tools.values()),
-            "median_ms": _median(executed),
+            "refused": sum(each.refused for each in tools.values()),
+            "median_ms": _median(record for record in executed if not was_refused(record)),
             "given_tokens": 0,
             "naive_tokens": 0,
         },

@@ -7,7 +7,9 @@ browser may keep them for ever, and never mixes two versions.
 import base64
 import gzip
 import json
-from collections.abc import Iterator, Mapping
+import posixpath
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
@@ -28,6 +30,9 @@ _TYPES = {
 }
 _PACKED = (".html", ".js", ".mjs", ".css", ".svg")
 _IMPORTS = {"preact": "preact.mjs", "preact/hooks": "hooks.mjs", "htm": "htm.module.js"}
+_FIRST = "app.js"
+"""What the shell runs."""
+_IMPORT = re.compile(r"""^import\b[^;]*?["']([^"';]+)["'];""", re.MULTILINE)
 _SAFE = {
     "x-content-type-options": "nosniff",
     "referrer-policy": "no-referrer",
@@ -83,12 +88,14 @@ def _digest(bodies: Mapping[str, bytes]) -> str:
 
 def _paths(bodies: Mapping[str, bytes], version: str) -> Iterator[tuple[str, StaticFile]]:
     # The shell, at each page: links into it work, and the browser asks for it each time.
-    shell, policy = _shell(bodies["index.html"].decode(), version)
     etag = f'"{version}"'
-    headers = {**_SAFE, "content-security-policy": policy, "cache-control": "no-cache", "etag": etag}
-    page = StaticFile(shell, _TYPES[".html"], headers)
-    for name in ("", *PAGES):
+    for name in PAGES:
+        shell, policy = _shell(bodies["index.html"].decode(), version, _ahead(bodies, name))
+        headers = {**_SAFE, "content-security-policy": policy, "cache-control": "no-cache", "etag": etag}
+        page = StaticFile(shell, _TYPES[".html"], headers)
         yield BASE + name, page
+        if name == PAGES[0]:
+            yield BASE, page
     # What it loads.
     kept = {**_SAFE, "cache-control": "public, max-age=31536000, immutable", "etag": etag}
     for name, body in bodies.items():
@@ -96,11 +103,33 @@ def _paths(bodies: Mapping[str, bytes], version: str) -> Iterator[tuple[str, Sta
             yield f"{BASE}files/{version}/{name}", StaticFile(body, _TYPES[Path(name).suffix], kept)
 
 
-def _shell(template: str, version: str) -> tuple[bytes, str]:
+def _ahead(bodies: Mapping[str, bytes], page: str) -> list[str]:
+    """The elements that name what *page* will load: its styles, and each module, before another one asks for it."""
+    view = f"pages/{page}.js"
+    found = dict.fromkeys([view])
+    waiting = [_FIRST, view]
+    while waiting:
+        module = waiting.pop()
+        for name in _IMPORT.findall(bodies[module].decode()):
+            path = (
+                posixpath.normpath(posixpath.join(posixpath.dirname(module), name)) if name[0] == "." else _vendor(name)
+            )
+            if path not in found:
+                found[path] = None
+                waiting.append(path)
+    styles = f'<link rel="preload" href="{{files}}/pages/{page}.css" as="style">'
+    return [styles, *(f'<link rel="modulepreload" href="{{files}}/{module}">' for module in sorted(found))]
+
+
+def _vendor(name: str) -> str:
+    return f"vendor/{_IMPORTS[name]}"
+
+
+def _shell(template: str, version: str, ahead: Sequence[str]) -> tuple[bytes, str]:
     """Returns the shell and its Content-Security-Policy, which has the hash of the one inline element, the map of
     imports."""
     files = f"files/{version}"
-    imports = {name: f"./{files}/vendor/{file}" for name, file in _IMPORTS.items()}
+    imports = {name: f"./{files}/{_vendor(name)}" for name in _IMPORTS}
     import_map = json.dumps({"imports": imports}, separators=(",", ":"))
     digest = base64.b64encode(sha256(import_map.encode()).digest()).decode()
     policy = "; ".join(
@@ -116,4 +145,7 @@ def _shell(template: str, version: str) -> tuple[bytes, str]:
             "frame-ancestors 'none'",
         )
     )
-    return template.replace("{importmap}", import_map).replace("{files}", files).encode(), policy
+    whole = (
+        template.replace("{importmap}", import_map).replace("{ahead}", "\n    ".join(ahead)).replace("{files}", files)
+    )
+    return whole.encode(), policy

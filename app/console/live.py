@@ -61,10 +61,17 @@ class Feed:
         for page in list(self._pages):
             page.close()
 
-    def tell(self, event: str, data: Mapping[str, Any], actor: str | None = None) -> None:
-        """Tell pages that may read the whole gate, and those of *actor*; with None, of everybody."""
+    def tell(
+        self,
+        event: str,
+        data: Mapping[str, Any],
+        actor: str | None = None,
+        also: Callable[[Identity], bool] = lambda identity: False,
+    ) -> None:
+        """Tell pages that may read the whole gate, and those of *actor*; with None, of everybody. *also* says of others
+        that they hear it."""
         for page in self._pages:
-            if actor is None or page.everything or page.identity.actor == actor:
+            if actor is None or page.everything or page.identity.actor == actor or also(page.identity):
                 page.put((event, data))
 
     def _called(self, record: AuditRecord) -> None:
@@ -141,6 +148,7 @@ def call_news(record: AuditRecord) -> dict[str, Any]:
         "tool": record.tool,
         "code": record.code,
         "duration_ms": record.duration_ms,
+        "left": record.transport != "none",
     }
 
 

@@ -63,10 +63,10 @@ class Maps:
         self._model_tokens: int | None = None
 
     async def draw(self, path: str, context: CallContext, *, everything: bool) -> tuple[bytes, str]:
-        """Returns the map at *path* as JSON, and its entity tag. *everything*: with what is held back, and the reasons
-        of upstreams. Raises PathInvalid and PathNotFound."""
+        """Returns the map at *path* as JSON, and its entity tag. *everything*: with what is quarantined, and the
+        reasons of upstreams. Raises PathInvalid and PathNotFound."""
         runtime = self._gate.runtime
-        await runtime.prepare(context)
+        await runtime.browsing.prepare(context)
         catalog, visible = runtime.catalog(), runtime.visible(context)
         drawn = self._kept.get((catalog, visible, path))
         if drawn is None:

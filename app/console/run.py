@@ -23,7 +23,7 @@ async def run_tool(gate: Gate, tool_id: str, args: object, context: CallContext,
     try:
         if not gate.lifecycle.started():
             raise UpstreamUnavailable(CONNECTING)
-        await gate.runtime.prepare(context)
+        await gate.runtime.browsing.prepare(context)
         ended = await gate.runtime.execute(tool_id, args, context, dry_run=dry_run, show=made.append)
         result = dry_run_result(ended) if isinstance(ended, DryRun) else execution_result(ended)
     except GatewayError as error:

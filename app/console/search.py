@@ -10,8 +10,9 @@ from wicketgate.catalog.catalog import Catalog
 from wicketgate.catalog.ranking import Addend, Ranking, Reason
 from wicketgate.catalog.shortlist import MOST_SHOWN
 from wicketgate.catalog.words import terms
+from wicketgate.gateway.browsing import Browse
 from wicketgate.gateway.options import estimate_tokens
-from wicketgate.gateway.runtime import Browse, ProxyRuntime
+from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.ports import CallContext
 
 MAX_QUERY_CHARS = 500
@@ -28,10 +29,11 @@ async def search(
     *sent*: as it is sent to a model in the session of *context*, which remembers it where cache-stable order is on;
     otherwise best first, without a trace.
     """
-    await runtime.prepare(context)
-    look = runtime.browse_query if sent else runtime.preview_query
-    browse = await look(query, None, context)
-    ranking = runtime.explained(query, max(limit, MOST_SHOWN), context)
+    await runtime.browsing.prepare(context)
+    browse, ranking = await (runtime.browsing.query_explained if sent else runtime.browsing.preview)(query, context)
+    if limit > MOST_SHOWN:
+        # Not merely longer: a router asked for more tools may rank some of the first otherwise.
+        ranking = await runtime.browsing.rank_explained(query, limit, context)
     catalog = runtime.catalog()
     shown = [card for card in browse.cards if card != CACHE_BREAKPOINT]
     words = list(_words(query, ranking))
@@ -44,7 +46,7 @@ async def search(
         "text": browse.text,
         "tokens": runtime.tokens.count(browse.text) if browse.text else 0,
         "naive_tokens": estimate_tokens(browse.spared_chars),
-        "cache_stable": runtime.is_stable(context),
+        "cache_stable": runtime.browsing.is_stable(context),
         "hits": [_hit(runtime, catalog, card, seen, reason, words) for card, seen, reason in hits],
     }
 

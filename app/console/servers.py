@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any, Literal
 
+from app.console.everywhere import Elsewhere, Everywhere, State
 from app.console.map import kinds_of
 from wicketgate.config.settings.upstreams import UpstreamSettings
 from wicketgate.errors import ConfigError
@@ -186,28 +187,56 @@ def _state(state: MemberState | None, trouble: str) -> dict[str, Any]:
     }
 
 
-async def operate(gate: Gate, name: str, action: Action, context: CallContext) -> str:
-    """Does *action* to the server, and records it. Returns what was done. Raises NotPossible."""
-    configured = any(upstream.name == name for upstream in gate.settings.upstreams)
-    if not configured and name in gate.fleet.members:
-        raise NotPossible(
-            409, "This server was passed in by the program that runs the gate, which alone can change it."
-        )
-    if not configured:
-        raise NotPossible(404, "There is no server of this name.")
-    try:
+class Operating:
+    """Lets operators change servers, at all processes."""
+
+    def __init__(self, gate: Gate) -> None:
+        self._gate = gate
+        self._everywhere = Everywhere(gate, "operate", self._for_peer)
+
+    async def operate(self, name: str, action: Action, context: CallContext) -> tuple[str, Elsewhere]:
+        """Does *action* to the server, here and elsewhere, and records it. Returns what was done, and how it ended
+        elsewhere. Raises NotPossible."""
+        gate = self._gate
+        configured = any(upstream.name == name for upstream in gate.settings.upstreams)
+        if not configured and name in gate.fleet.members:
+            raise NotPossible(
+                409, "This server was passed in by the program that runs the gate, which alone can change it."
+            )
+        if not configured:
+            raise NotPossible(404, "There is no server of this name.")
+        try:
+            changed = await self._do(name, action)
+        except KeyError:
+            raise NotPossible(404, "There is no server of this name.") from None
+        except ConfigError as error:
+            log.error("upstream %s: %s is not possible: %s", name, action, error)
+            gate.audit_events.operated("server", context, name, f"{action}: not applied", "failed")
+            raise NotPossible(409, "It was not done: the log of the gate says why. All stays as it was.") from None
+        # A state that another process has missed is mended by the same request again.
+        elsewhere = await self._everywhere.elsewhere({"name": name, "action": action})
+        if not changed and not elsewhere.changed:
+            already = "It is disabled; enable it first." if action == "reconnect" else f"It is {action}d already."
+            more = f" Of the others, {elsewhere.shortfall}." if elsewhere.shortfall else ""
+            raise NotPossible(409, already + more)
+        done = _DONE[action] if not elsewhere.shortfall else f"{_DONE[action]}; {elsewhere.shortfall}"
+        gate.audit_events.operated("server", context, name, done)
+        return done, elsewhere
+
+    async def _do(self, name: str, action: Action) -> bool:
+        """Returns false if there was nothing to do. Raises KeyError and ConfigError."""
         if action == "reconnect":
-            changed = await gate.reconnect(name)
-        else:
-            changed = await gate.switch(name, enabled=action == "enable")
-    except KeyError:
-        raise NotPossible(404, "There is no server of this name.") from None
-    except ConfigError as error:
-        log.error("upstream %s: %s is not possible: %s", name, action, error)
-        gate.audit_events.operated("server", context, name, f"{action}: not applied", "failed")
-        raise NotPossible(409, "It was not done: the log of the gate says why. All stays as it was.") from None
-    if not changed:
-        already = "It is disabled; enable it first." if action == "reconnect" else f"It is {action}d already."
-        raise NotPossible(409, already)
-    gate.audit_events.operated("server", context, name, _DONE[action])
-    return _DONE[action]
+            return await self._gate.reconnect(name)
+        return await self._gate.switch(name, enabled=action == "enable")
+
+    async def _for_peer(self, wanted: Mapping[str, Any]) -> State:
+        name, action = wanted["name"], next((each for each in ACTIONS if each == wanted["action"]), None)
+        if action is None:
+            return "failed"
+        try:
+            return "changed" if await self._do(name, action) else "same"
+        except KeyError:
+            log.error("upstream %s: %s is not possible: this process has no server of this name", name, action)
+        except ConfigError as error:
+            log.error("upstream %s: %s is not possible: %s", name, action, error)
+        return "failed"

@@ -1,4 +1,4 @@
-"""One tool as the console shows it: card, definition, pin, policy, its last calls; and the tools that are held back
+"""One tool as the console shows it: card, definition, pin, policy, its last calls; and the tools that are quarantined
 (OPS-230, OPS-231)."""
 
 import asyncio
@@ -126,7 +126,7 @@ def _holder(key_id: str, identity: Identity) -> dict[str, str]:
 
 
 async def held_tools(gate: Gate, wanted: str = "", *, may_accept: bool) -> Mapping[str, Any]:
-    """The tools and other offers that are held back, or look suspicious, with the reasons; at most MOST_HELD.
+    """The tools and other offers that are quarantined or suspicious, with the reasons; at most MOST_HELD.
 
     *wanted*: one of them, as ``source:name``, with its definition.
     """

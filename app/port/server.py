@@ -15,10 +15,13 @@ from starlette.types import ASGIApp
 
 from app.port.acceptor import ACCEPTED_IN_A_TURN, Acceptor
 from app.port.connections import Connections
+from app.port.last_resort import end_at_last
 from app.port.listener import Listener
 from app.port.protocol import GuardedHttpProtocol
 
 _CUT_AFTER_S = 1
+_ENDS_WITHIN_S = 13.0
+"""From the cut on, whatever stands still."""
 _SETTLE_STEP_S = 0.05
 _STEPS_ALONE = 3
 _LEAST_SETTLE_S = 2.0
@@ -183,6 +186,7 @@ class _DrainingServer(uvicorn.Server):
         self._leave_outlived()
         self._stop.stopping(drain_s)
         self.should_exit = True  # uvicorn's own loop ends, and calls shutdown
+        end_at_last(self._loop, drain_s + _CUT_AFTER_S + _ENDS_WITHIN_S)
         if self._cut_timer is not None:
             self._cut_timer.cancel()
         self._cut_timer = self._loop.call_later(drain_s + _CUT_AFTER_S, self._cut_all)

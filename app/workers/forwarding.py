@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager, suppress
 
 from app.workers.place import Place
 from wicketgate.peer_channels import Channel, ChannelBroken, ChannelPeers
-from wicketgate.peers import MAX_BYTES, NotReached, new_peer_id
+from wicketgate.peers import MAX_BYTES, NotReached, Others, new_peer_id
 
 _LENGTH_BYTES = 4
 _CONNECT_S = 1.0
@@ -35,13 +35,30 @@ class WorkerPeers(ChannelPeers):
                 return False
             raise
 
+    async def others(self) -> Others:
+        numbers = (number for number in range(self._place.count) if number != self._place.number)
+        found = await asyncio.gather(*(self._at(number) for number in numbers), return_exceptions=True)
+        for each in found:
+            if isinstance(each, BaseException) and not isinstance(each, NotReached):
+                raise each
+        # One that is not there yet takes everything from the configuration when it comes.
+        unseen = sum(isinstance(each, NotReached) and not each.gone for each in found)
+        return Others(tuple(each for each in found if isinstance(each, str)), unseen)
+
+    async def _at(self, number: int) -> str:
+        """The id of the worker of this number. Raises NotReached."""
+        return await self._id_behind(await self._connect(number))
+
     async def open(self, peer: str) -> Channel:
         number = peer.partition("-")[0]
         if not number.isdecimal() or int(number) >= self._place.count:
             raise NotReached(gone=True)
+        return await self._connect(int(number))
+
+    async def _connect(self, number: int) -> "_Connection":
         try:
             async with asyncio.timeout(_CONNECT_S):
-                return _Connection(*await asyncio.open_unix_connection(self._place.door_of(int(number))))
+                return _Connection(*await asyncio.open_unix_connection(self._place.door_of(number)))
         except (FileNotFoundError, ConnectionRefusedError):
             raise NotReached(gone=True) from None
         except (OSError, TimeoutError):

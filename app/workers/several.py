@@ -51,7 +51,7 @@ def serve_with_workers(
     """Serves with so many processes until a signal stops them; returns the exit code. Raises ConfigError."""
     sealed = _sealing(settings)
     settings, load = sealed(settings), partial(_loaded, load, sealed)
-    local = None if settings.auth.keys else local_key(settings.auth.key_file)
+    local = None if settings.auth.identifies else local_key(settings.auth.key_file)
     found = signal.getsignal(signal.SIGHUP)
     server = settings.server
     with (
@@ -95,7 +95,7 @@ def _loaded(load: Callable[[], Settings], sealed: Callable[[Settings], Settings]
 def _sealing(settings: Settings) -> Callable[[Settings], Settings]:
     """Returns what gives settings without ``auth.seal_keys`` one key for all workers: what one of them has sealed is
     opened by the others."""
-    if not settings.auth.seal_keys and any(rule.approval == "always" for rule in settings.access):
+    if not settings.auth.seal_keys and any(rule.approval != "never" for rule in settings.access):
         log.warning("approvals end with these processes, because auth.seal_keys is not set")
     key = SecretStr(secrets.token_hex(32))
 

@@ -22,7 +22,7 @@ export async function serve(does) {
 }
 
 // What both generations do alike with their clients. *make* gives {client, transport}, connected; *updated* the next URI.
-export function commands(make, { subscribe, request }) {
+export function commands(make, { subscribe, request, through = (own, action) => action() }) {
   let own;
   const asked = [];
   const updates = [];
@@ -33,15 +33,16 @@ export function commands(make, { subscribe, request }) {
   };
   const next = () => (updates.length ? updates.shift() : new Promise((resolve) => waiting.push(resolve)));
   return {
-    connect: async () => {
-      own = await make(hooks);
+    connect: async (order) => {
+      own = await make(hooks, order);
       return own.version;
     },
-    list: () => own.client.listTools(),
+    list: () => through(own, () => own.client.listTools()),
     call: async ({ name, arguments: args }) => {
       asked.length = 0;
       let progress = 0;
-      const result = await request(own.client, { name, arguments: args }, { onprogress: () => (progress += 1) });
+      const options = { onprogress: () => (progress += 1) };
+      const result = await through(own, () => request(own.client, { name, arguments: args }, options));
       return { result, progress, asked: [...asked] };
     },
     cancel: async ({ name, arguments: args }) => {
@@ -67,7 +68,7 @@ export function commands(make, { subscribe, request }) {
     sessions: ({ count }) =>
       Promise.all(
         Array.from({ length: count }, async () => {
-          const { client, transport } = await make({ asked: [], updated: () => {} });
+          const { client, transport } = await make({ asked: [], updated: () => {} }, {});
           const listed = await client.listTools();
           if (transport.sessionId) await transport.terminateSession();
           await client.close();

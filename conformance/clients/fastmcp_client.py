@@ -1,13 +1,21 @@
 """FastMCP's client."""
 
 import asyncio
+import threading
+import time
+import urllib.error
+import urllib.request
+import webbrowser
 from contextlib import AsyncExitStack
 from typing import Any
 
 import mcp_types as t
 from common import ANSWER, ERA, HEADERS, URL, plain, serve
 from fastmcp import Client
+from fastmcp.client.auth import OAuth
 from fastmcp.client.transports import StreamableHttpTransport
+from key_value.aio.stores.memory import MemoryStore
+from login import LOGIN, visit
 
 
 class Driver:
@@ -16,10 +24,13 @@ class Driver:
         self._asked: list[str] = []
         self._client: Any
 
-    async def connect(self) -> Any:
+    async def connect(self, order: dict[str, Any]) -> Any:
+        auth = await _login(order) if LOGIN else None
         return await self._stack.enter_async_context(
             Client(
-                StreamableHttpTransport(URL, headers=HEADERS),
+                StreamableHttpTransport(URL, headers=HEADERS)
+                if auth is None
+                else StreamableHttpTransport(URL, auth=auth),
                 mode="legacy" if ERA == "2025" else "auto",
                 elicitation_handler=self._elicit,
             )
@@ -29,7 +40,7 @@ class Driver:
         self._asked.clear()
         match order["do"]:
             case "connect":
-                self._client = await self.connect()
+                self._client = await self.connect(order)
                 return str(self._client.session.protocol_version)
             case "list":
                 return await self._client.list_tools_mcp()
@@ -73,11 +84,48 @@ class Driver:
 
     async def _alone(self) -> int:
         async with AsyncExitStack() as stack:
-            return len(await (await Driver(stack).connect()).list_tools())
+            return len(await (await Driver(stack).connect({})).list_tools())
 
     async def _elicit(self, message: str, response_type: Any, params: Any, context: Any) -> Any:
         self._asked.append(params.mode)
         return t.ElicitResult(action="accept", content=ANSWER if params.mode == "form" else None)
+
+
+_kept = MemoryStore()
+
+
+async def _login(order: dict[str, Any]) -> OAuth:
+    """The library's own login: it opens a browser and listens for the answer."""
+    auth = OAuth(
+        URL,
+        client_name=LOGIN["name"],
+        token_storage=_kept,
+        callback_port=LOGIN["port"],
+        callback_host="127.0.0.1",
+        client_metadata_url=LOGIN["document"] or None,
+    )
+    if "access_token" in order:
+        tokens = await auth.token_storage_adapter.get_tokens()
+        await auth.token_storage_adapter.set_tokens(tokens.model_copy(update={"access_token": order["access_token"]}))
+    return auth
+
+
+def _open(url: str, *_: object) -> bool:
+    threading.Thread(target=_answer, args=(url,), daemon=True).start()
+    return True
+
+
+def _answer(url: str) -> None:
+    to = visit(url)
+    for _ in range(100):
+        try:
+            urllib.request.urlopen(to, timeout=10).close()
+            return
+        except urllib.error.URLError:
+            time.sleep(0.05)
+
+
+webbrowser.open = _open
 
 
 async def main() -> None:

@@ -5,6 +5,7 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 from common import ANSWER, HEADERS, URL, plain, serve
+from login import provider
 from mcp import ClientSession
 from mcp import types as t
 from mcp.client.streamable_http import streamablehttp_client
@@ -18,8 +19,10 @@ class Driver:
         self._updated: asyncio.Queue[str] = asyncio.Queue()
         self._session: ClientSession
 
-    async def connect(self) -> t.InitializeResult:
-        read, write, _ = await self._stack.enter_async_context(streamablehttp_client(URL, headers=HEADERS))
+    async def connect(self, order: dict[str, Any]) -> t.InitializeResult:
+        auth = provider(order)
+        headers = HEADERS if auth is None else {}
+        read, write, _ = await self._stack.enter_async_context(streamablehttp_client(URL, headers=headers, auth=auth))
         self._session = await self._stack.enter_async_context(
             ClientSession(read, write, elicitation_callback=self._elicit, message_handler=self._message)
         )
@@ -29,7 +32,7 @@ class Driver:
         self._asked.clear()
         match order["do"]:
             case "connect":
-                return (await self.connect()).protocolVersion
+                return (await self.connect(order)).protocolVersion
             case "list":
                 return await self._session.list_tools()
             case "call":
@@ -84,7 +87,7 @@ class Driver:
     async def _alone(self) -> int:
         async with AsyncExitStack() as stack:
             driver = Driver(stack)
-            await driver.connect()
+            await driver.connect({})
             return len((await driver._session.list_tools()).tools)
 
     async def _elicit(self, context: Any, params: Any) -> t.ElicitResult:

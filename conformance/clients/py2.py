@@ -6,6 +6,7 @@ from typing import Any
 
 import httpx2
 from common import ANSWER, COMMAND, ERA, HEADERS, URL, plain, serve
+from login import provider
 from mcp import Client, StdioServerParameters
 from mcp import types as t
 from mcp.client.streamable_http import streamable_http_client
@@ -18,13 +19,15 @@ class Driver:
         self._updated: asyncio.Queue[str] = asyncio.Queue()
         self._client: Client
 
-    async def connect(self) -> Client:
+    async def connect(self, order: dict[str, Any]) -> Client:
         if COMMAND:
             server: Any = StdioServerParameters(command=COMMAND[0], args=COMMAND[1:])
         else:
             timeout = httpx2.Timeout(30, read=300)
+            auth = provider(order)
+            headers = HEADERS if auth is None else {}
             http = await self._stack.enter_async_context(
-                httpx2.AsyncClient(headers=HEADERS, timeout=timeout, trust_env=False)
+                httpx2.AsyncClient(headers=headers, auth=auth, timeout=timeout, trust_env=False)
             )
             server = streamable_http_client(URL, http_client=http)
         client = Client(
@@ -40,7 +43,7 @@ class Driver:
         self._asked.clear()
         match order["do"]:
             case "connect":
-                self._client = await self.connect()
+                self._client = await self.connect(order)
                 return self._client.protocol_version
             case "list":
                 return await self._client.list_tools()
@@ -87,7 +90,7 @@ class Driver:
     async def connect_alone(self) -> int:
         async with AsyncExitStack() as stack:
             driver = Driver(stack)
-            return len((await (await driver.connect()).list_tools()).tools)
+            return len((await (await driver.connect({})).list_tools()).tools)
 
     async def _updated_after(self, order: dict[str, Any]) -> str:
         if ERA == "2025":

@@ -2,6 +2,7 @@
 import { createRequire } from "node:module";
 import { pathToFileURL } from "node:url";
 import { ANSWER, KEY, URL_, commands, serve } from "./common.mjs";
+import { provider, spoil, through } from "./login.mjs";
 
 const from = createRequire(process.env.MCP_MODULES + "/");
 const load = (name) => import(pathToFileURL(from.resolve(name)));
@@ -9,7 +10,21 @@ const { Client } = await load("@modelcontextprotocol/sdk/client/index.js");
 const { StreamableHTTPClientTransport } = await load("@modelcontextprotocol/sdk/client/streamableHttp.js");
 const { ElicitRequestSchema, ResourceUpdatedNotificationSchema } = await load("@modelcontextprotocol/sdk/types.js");
 
-async function make({ asked, updated }) {
+async function make(hooks, order) {
+  if (order.access_token) spoil(order.access_token);
+  let transport;
+  const finish = (found) => transport.finishAuth(found.get("code"));
+  const connected = async () => {
+    let client;
+    [client, transport] = offered(hooks);
+    await client.connect(transport);
+    return client;
+  };
+  const client = await through(connected, finish);
+  return { client, transport, finish, version: transport.protocolVersion };
+}
+
+function offered({ asked, updated }) {
   const client = new Client({ name: "ts1", version: "1" }, { capabilities: { elicitation: { form: {}, url: {} } } });
   client.setRequestHandler(ElicitRequestSchema, async ({ params }) => {
     asked.push(params.mode ?? "form");
@@ -17,15 +32,15 @@ async function make({ asked, updated }) {
   });
   client.setNotificationHandler(ResourceUpdatedNotificationSchema, ({ params }) => updated(params.uri));
   const transport = new StreamableHTTPClientTransport(new URL(URL_), {
-    requestInit: { headers: { Authorization: `Bearer ${KEY}` } },
+    ...(provider ? { authProvider: provider } : { requestInit: { headers: { Authorization: `Bearer ${KEY}` } } }),
   });
-  await client.connect(transport);
-  return { client, transport, version: transport.protocolVersion };
+  return [client, transport];
 }
 
 await serve(
   commands(make, {
     subscribe: (client, uri) => client.subscribeResource({ uri }),
+    through: (own, action) => through(action, own.finish),
     request: (client, params, options) => client.callTool(params, undefined, options),
   }),
 );

@@ -33,6 +33,7 @@ class House:
     def message(self, credential: str | None, now: float = 0.0) -> str:
         self.clock.now = now
         outcome = self.authenticator.authenticate(credential)
+        assert outcome is not None, "a token has to be verified first"
         return outcome.message if isinstance(outcome, RefusedCredential) else outcome.key_id
 
 

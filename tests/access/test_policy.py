@@ -168,3 +168,32 @@ def test_a_condition_about_arguments_opens_no_resources_and_prompts(default: Acc
     aside = AccessRule("files:*", when=Condition("has(args.path) && args.path == '/etc'"), effect="deny")
     assert offers(aside, AccessRule("files:*")) == "Allowed"
     assert offers(AccessRule("files:*", when=Condition("actor == 'owner_1'"))) == "Allowed"
+
+
+@requirement("ACCESS-121")
+def test_conditions_read_roles_and_claims_and_two_callers_of_one_name_are_told_apart() -> None:
+    policy = AccessPolicy(
+        [
+            AccessRule(
+                "a:*", when=Condition("args.n > 1.0 && has(claims.org) && claims.org.unit == 'it'"), effect="deny"
+            ),
+            AccessRule("a:*", when=Condition("'admin' in roles || has(claims.org) && claims.org.unit == 'it'")),
+            AccessRule("a:*", effect="deny"),
+        ]
+    )
+    names = (("a", ("x",)),)
+
+    def decided(args: dict[str, Any] | None = None, **token: Any) -> str:
+        return type(policy.decide(Identity("corp:ann", ("tools:*",), **token), names, args)).__name__
+
+    assert decided() == "Hidden"
+    assert decided(roles=("admin",)) == "Allowed"
+    assert decided(claims='{"org":{"unit":"it"}}') == "Allowed"
+    assert decided({"n": 2}, claims='{"org":{"unit":"it"}}') == "Denied"
+    assert decided(claims='{"org":{"unit":"hr"}}') == "Hidden"
+    # Odd values and another shape deny, and harm no rule that reads no claims.
+    for odd in (f'{{"org":{10**30}}}', '{"org":"it"}', '{"org":null}', '{"org":NaN}', '{"org":{}}'):
+        assert decided(claims=odd) == "Hidden", odd
+    plain = AccessPolicy([AccessRule("a:*", when=Condition("actor == 'corp:ann'")), AccessRule("a:*", effect="deny")])
+    odd_claims = Identity("corp:ann", ("tools:*",), claims=f'{{"n":{10**30}}}')
+    assert isinstance(plain.decide(odd_claims, names), Allowed)

@@ -4,25 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.storage.shares_contract import refusal, taken
 from tests.support.requirement import requirement
 from wicketgate.access.shares import CountedShares, Lease, ShareRefused
-
-
-async def taken(shares: CountedShares, actor: str, wanted: int = 10_000) -> list[Lease]:
-    """Take until it is refused, at most *wanted*."""
-    leases: list[Lease] = []
-    try:
-        while len(leases) < wanted:
-            leases.append(await shares.take(actor))
-    except ShareRefused:
-        pass
-    return leases
-
-
-async def refusal(shares: CountedShares, actor: str) -> ShareRefused:
-    with pytest.raises(ShareRefused) as refused:
-        await shares.take(actor)
-    return refused.value
 
 
 @requirement("ACCESS-36")

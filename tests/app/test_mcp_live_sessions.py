@@ -69,7 +69,7 @@ class AwayStore(MemoryMcpSessionStore):
     away = False
 
     def __getattribute__(self, name: str) -> Any:
-        if name in ("open", "join", "renew", "change", "members", "leave", "end") and self.away:
+        if name in ("open", "join", "renew", "change", "members", "leave", "end", "reserve") and self.away:
             return gone
         return super().__getattribute__(name)
 
@@ -176,7 +176,7 @@ async def test_an_end_is_the_end_everywhere(two: Two) -> None:
 @requirement("FACE-116")
 async def test_a_process_that_missed_the_end_hears_of_it_later(two: Two, group: Group) -> None:
     live = await opened(two[0])
-    await group.store.end(live.name)
+    await group.store.end(live.name, two[0]._holder("ann"))
     assert await two[0].find(live.id, ANN) is live
     await two[0].renew()
     assert await two[0].find(live.id, ANN) is None
@@ -313,10 +313,92 @@ async def test_a_session_that_gives_way_ends_unless_another_process_has_it(group
 
 @requirement("FACE-121")
 async def test_a_session_of_elsewhere_takes_a_place_of_its_actor(group: Group) -> None:
-    one, other = group.member(per_actor=1), group.member(per_actor=1)
+    one, other = group.member(most=1), group.member(most=1)
     here, there = await opened(one), await opened(other)
     with one.used(here, ANN), pytest.raises(SessionsFull):
         await one.find(there.id, ANN)
     assert await one.find(there.id, ANN) is not None
     assert await other.find(there.id, ANN) is there
     assert await other.find(here.id, ANN) is not None, "what left one is still there"
+
+
+async def refused(member: LiveSessions, identity: Identity = ANN) -> str:
+    with pytest.raises(SessionsFull) as full:
+        await opened(member, identity)
+    return full.value.scope
+
+
+@requirement("ACCESS-102")
+async def test_the_limit_of_an_actor_holds_over_all_processes(group: Group) -> None:
+    one, other = group.member(per_actor=2), group.member(per_actor=2)
+    first, second = await opened(one), await opened(other)
+    for member in (one, other):
+        await found(member, first)
+        await found(member, second)
+        assert await refused(member) == "actor"
+        assert member.limit.refused["actor"] == 1
+        await opened(member, BOB)
+        assert await refused(member) == "actor"
+    await other.end(first)
+    third = await opened(one)
+    assert await refused(other) == "actor"
+    # A process that dies leaves its sessions to the others, and what lapses is free.
+    assert await found(other, third)
+    group.clock.now += IDLE_S
+    await other.renew()
+    await opened(other)
+
+
+@requirement("ACCESS-102")
+async def test_a_request_that_opened_no_session_has_no_place_left(group: Group) -> None:
+    one, other = group.member(per_actor=1), group.member(per_actor=1)
+    async with one.opening(ANN):
+        assert await refused(other) == "actor"
+    await settled(one, other)
+    live = await opened(other)
+    await settled(one, other)
+    assert await refused(one) == "actor"
+    await other.give_way(live)
+    await opened(one)
+
+
+@requirement("ACCESS-103")
+async def test_nobody_gives_way_to_an_actor_that_has_its_sessions_elsewhere(group: Group) -> None:
+    one, other = group.member(most=2, per_actor=2), group.member(per_actor=2)
+    idle = [await opened(one), await opened(one)]
+    for _ in range(2):
+        await opened(other, BOB)
+    for _ in range(3):
+        assert await refused(one, BOB) == "actor"
+    assert {live.id for live in one._live.values()} == {live.id for live in idle}
+
+
+@requirement("ACCESS-104")
+async def test_what_an_actor_leaves_in_the_store_is_bounded_without_a_limit_too(group: Group) -> None:
+    members = [group.member(most=2) for _ in range(6)]
+    opened_now = 0
+    for member in members:
+        for _ in range(2):
+            try:
+                await opened(member)
+            except SessionsFull as full:
+                assert full.scope == "actor"
+            else:
+                opened_now += 1
+    assert opened_now == 8
+    await opened(members[-1], BOB)
+
+
+@requirement("ACCESS-105")
+async def test_alone_each_process_counts_its_own_which_count_for_all_when_the_store_is_back(group: Group) -> None:
+    group.fail = FailModes({**USUAL, "sessions": "open"})
+    one, other = group.member(per_actor=1), group.member(per_actor=1)
+    group.store.away = True
+    await opened(one)
+    assert await refused(one) == "actor"
+    second = await opened(other)
+    group.store.away = False
+    await one.renew()
+    await other.renew()
+    await other.end(second)
+    assert await refused(other) == "actor"

@@ -255,6 +255,21 @@ MISTAKES: list[tuple[str, dict[str, str], str]] = [
         {},
         "access[0].approval: must be never or always; did you mean always?",
     ),
+    (
+        "access: [{match: 'a:*', approval: {by: lead}}]",
+        {},
+        "access[0].approval.by: must be caller, role:<role>, permission:<permission> or actor:<actor>",
+    ),
+    (
+        "access: [{match: 'a:*', approval: {by: 'actor:ann', count: 2}}]",
+        {},
+        "access[0].approval: count: one actor cannot approve twice; name a role or a permission",
+    ),
+    (
+        "access: [{match: 'a:*', approval: {by: 'role:lead', cuont: 2}}]",
+        {},
+        "access[0].approval.cuont: unknown key; did you mean count?",
+    ),
     ("access_default: maybe", {}, "access_default: must be allow or deny"),
     (
         "storage: {url: var/x.db}",

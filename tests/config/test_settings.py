@@ -94,6 +94,23 @@ def test_the_defaults_listen_on_loopback_and_need_no_file() -> None:
             "upstreams: [{name: a, url: 'http://x', oauth: {token_url: 'http://t', client_id: a}}]",
             "upstreams[0].oauth: give client_secret, or refresh_token",
         ),
+        (
+            "upstreams: [{name: a, url: 'http://x', oauth: {client_id: a, client_secret: b}}]",
+            "upstreams[0].oauth: give issuer too",
+        ),
+        (
+            "upstreams: [{name: a, url: 'http://x', oauth: {authorize_params: {state: a}}}]",
+            "upstreams[0].oauth: authorize_params: state cannot be set here",
+        ),
+        (
+            "upstreams: [{name: a, url: 'http://x', oauth: {grant: client_credentials}}]",
+            "upstreams[0].oauth: give client_id",
+        ),
+        (
+            "upstreams: [{name: a, url: 'http://x', oauth: {private_key: x, auth_method: private_key_jwt}}]",
+            "upstreams[0].oauth.private_key: is no PEM",
+        ),
+        ("upstreams: [{name: a, openapi: 'http://x', oauth: {}}]", "oauth of an openapi service needs token_url"),
         ("upstreams: [{name: a, command: [x]}, {name: a, command: [y]}]", "upstreams: the name 'a' is used twice"),
         ("auth: {keys: [{id: a, sha256: short, actor: x}]}", "auth.keys[0].sha256: "),
         ("server: {host: 0.0.0.0}", "auth.keys is empty"),

@@ -98,7 +98,7 @@ class Tab:
 
 
 async def violations(page: Page) -> list[str]:
-    """What axe finds, one line each."""
+    """The findings of axe, one line each."""
     await page.evaluate(AXE)
     found = await page.evaluate(f"axe.run({json.dumps(_RULES)})")
     return [

@@ -45,6 +45,7 @@ async def tab(browser: Browser, gate: Fleet, tmp_path: Path, request: pytest.Fix
     """Fails the test for errors in its pages, on their consoles, in their requests, and for what the policy forbids.
     Traces are kept of tests that fail."""
     opened = Tab(browser, gate.url)
+    await gate.deny_all()  # what earlier tests left waiting
     yield opened
     failed = request.node.stash.get(_OUTCOME, True) or bool(opened.faults)
     traces = await opened.close(tmp_path / "trace" if failed else None)

@@ -20,6 +20,7 @@ from wicketgate.catalog.pins import pin
 from wicketgate.config.lock_file import write_lock
 
 OWNER = "wg_owner_0123456789012345678901234567890123456789"
+LEAD = "wg_lead_0123456789012345678901234567890123456789"
 READER = "wg_reader_012345678901234567890123456789012345678"
 FLEET = str(Path(__file__).with_name("fleet.py"))
 FAILS = "import sys; sys.stderr.write('cannot reach the <b>database</b>\\n'); sys.exit(3)"
@@ -28,6 +29,7 @@ FAILS = "import sys; sys.stderr.write('cannot reach the <b>database</b>\\n'); sy
 def settings(folder: Path) -> dict[str, Any]:
     keys = [
         {"id": "owner", "sha256": hash_key(OWNER), "actor": "olga", "permissions": ["tools:*", "ops:*"]},
+        {"id": "lead", "sha256": hash_key(LEAD), "actor": "lena", "permissions": ["nothing"], "roles": ["lead"]},
         {"id": "reader", "sha256": hash_key(READER), "actor": "rita", "permissions": ["tools:*"]},
     ]
     servers = [{"name": name, "command": [sys.executable, "-ISE", FLEET, name]} for name in ("shop", "odd")]
@@ -35,7 +37,10 @@ def settings(folder: Path) -> dict[str, Any]:
         "auth": {"keys": keys},
         "upstreams": [*servers, {"name": "broken", "command": [sys.executable, "-ISE", "-c", FAILS]}],
         "pins": {"file": str(folder / "wicketgate.lock")},
-        "access": [{"match": "shop:refund_order", "approval": "always"}],
+        "access": [
+            {"match": "shop:refund_order", "approval": "always"},
+            {"match": "shop:cancel_order", "approval": {"by": "role:lead"}},
+        ],
         "mcp": {"cache_stable": True},
         "model": {"provider": "scripted"},
     }
@@ -46,6 +51,7 @@ class Fleet:
 
     def __init__(self, config: Path) -> None:
         self._config = config
+        self._tools = {"get_order", "markup"} if yaml.safe_load(config.read_text())["upstreams"] else set[str]()
         self._running: Program | None = None
         self._context: Any = None
         self._ids: dict[str, str] = {}
@@ -65,7 +71,7 @@ class Fleet:
 
     def _settled(self, found: Mapping[str, Any]) -> bool:
         self._ids = dict(zip(found["columns"]["name"], found["columns"]["id"], strict=True))
-        return {"get_order", "markup"} <= self._ids.keys() and all(
+        return self._tools <= self._ids.keys() and all(
             each["state"] == "ready" or each["error"] for each in found["upstreams"]
         )
 
@@ -76,6 +82,14 @@ class Fleet:
             await self._context.__aexit__(None, None, None)
             self._running = None
 
+    async def without_key(self, key_id: str) -> None:
+        """Take a key out of the configuration, and have it read again."""
+        assert self._running is not None
+        whole = yaml.safe_load(self._config.read_text())
+        whole["auth"]["keys"] = [key for key in whole["auth"]["keys"] if key["id"] != key_id]
+        self._config.write_text(yaml.safe_dump(whole))
+        self._running.process.send_signal(signal.SIGHUP)
+
     async def get(self, path: str, key: str = OWNER) -> Any:
         answer = await self.http.get(f"/console/api/{path}", headers={"Authorization": f"Bearer {key}"})
         assert answer.status_code == 200, answer.text
@@ -85,6 +99,16 @@ class Fleet:
         """Run the tool *name*, as a model's tool_execute would."""
         body = {"id": self._ids[name], "args": arguments}
         await self.http.post("/console/api/execute", json=body, headers={"Authorization": f"Bearer {key}"})
+
+    async def deny_all(self) -> None:
+        """Take back every call that waits for an approval, as its own caller."""
+        for key in (OWNER, READER):
+            for call in (await self.get("approvals", key))["waiting"]:
+                if call["own"]:
+                    headers = {"Authorization": f"Bearer {key}"}
+                    path = f"/console/api/approvals/{call['id']}"
+                    await self.http.post(path, json={"decision": "deny"}, headers=headers)
+                    await self.call(call["name"], key, **call["args"])  # a denial refuses the next same call
 
     def id(self, name: str) -> str:
         return self._ids[name]

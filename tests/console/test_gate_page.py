@@ -1,13 +1,15 @@
 """The page Gate, in a browser."""
 
+import asyncio
 import json
 import re
 
-from playwright.async_api import Page, Route, expect
+from playwright.async_api import Page, Request, Route, expect
 
 from tests.console.browser import Tab
 from tests.console.gate import READER, Fleet
 from tests.support.requirement import requirement
+from tests.support.service import BOUND_S
 
 FOCUSED = "document.activeElement.getAttribute('aria-label')?.split(',')[0]"
 
@@ -15,6 +17,13 @@ FOCUSED = "document.activeElement.getAttribute('aria-label')?.split(',')[0]"
 async def drawn(page: Page) -> None:
     await expect(page.locator(".row").first).to_be_visible()
     await expect(page.locator(".figs")).to_be_visible()
+
+
+async def left(tab: Tab, gate: Fleet) -> Page:
+    """A page that has left the console, so that nothing of it follows the news; signed in."""
+    page = await tab.open("keys")
+    await page.goto(f"{gate.url}/healthz")
+    return page
 
 
 async def figure(page: Page, name: str) -> str:
@@ -81,7 +90,7 @@ async def test_calls_are_counted_and_listed_as_they_end(tab: Tab, gate: Fleet) -
     await gate.call("get_order", order_id="ord_0001")
     await expect(live.first).to_contain_text("get_order")
     await gate.call("refuse_order", order_id="ord_0001")
-    await expect(live.first).to_contain_text("failed")
+    await expect(live.first).to_contain_text("tool error")
     await expect(page.locator(".figs div").first.locator("dd")).to_have_text(str(before["calls"] + 2))
     assert await figure(page, "Failed") == str(before["failed"] + 1)
     await expect(page.locator("button.t.err").first).to_have_attribute("aria-label", re.compile("^refuse_order"))
@@ -119,10 +128,10 @@ async def test_a_ribbon_leads_to_the_row_whose_calls_it_counts(tab: Tab, gate: F
 async def test_others_calls_are_not_shown_to_a_caller_without_the_permission(tab: Tab, gate: Fleet) -> None:
     page = await tab.open(key=READER)
     await drawn(page)
-    await gate.call("get_order", order_id="ord_0001")
+    await gate.call("tag_product")
     await gate.call("find_customer", READER)
     await expect(page.locator(".live li").first).to_contain_text("find_customer")
-    assert await page.locator(".live li", has_text="get_order").count() == 0
+    assert await page.locator(".live li", has_text="tag_product").count() == 0
     await expect(page.get_by_text("Needs attention")).to_have_count(0)
 
 
@@ -134,6 +143,106 @@ async def test_a_new_tool_appears_without_a_reload(tab: Tab, gate: Fleet) -> Non
     await gate.call("add_tool")
     await expect(page.locator("button.t[aria-label^=ship_parcel]").first).to_be_attached()
     await expect(page.locator("button.t")).to_have_count(before + 1)
+
+
+async def until_painted(page: Page, count: int) -> None:
+    """Playwright's own wait evaluates a text in the page, which the policy of the console forbids."""
+    async with asyncio.timeout(BOUND_S):
+        while await page.evaluate("painted") < count:
+            await asyncio.sleep(0.05)
+
+
+@requirement("OPS-326")
+async def test_a_map_on_its_way_when_news_begin_is_shown_and_asked_for_once_more(tab: Tab, gate: Fleet) -> None:
+    page = await left(tab, gate)
+    asked, given_up = list[str](), list[Request]()
+    begun = asyncio.Event()
+    page.on("requestfailed", lambda request: given_up.append(request))
+
+    async def late(route: Route) -> None:
+        asked.append(route.request.url)
+        if len(asked) == 1:
+            await begun.wait()
+        await route.continue_()
+
+    async def begin(route: Route) -> None:
+        if not asked:
+            await page.wait_for_event("request", lambda request: "/api/map" in request.url)
+        await route.fulfill(body=": begun\n\n", content_type="text/event-stream")
+
+    await page.route("**/console/api/map*", late)
+    await page.route("**/console/api/events", begin)
+    await page.goto(f"{gate.url}/console/")
+    await expect(page.locator(".away")).to_be_visible()  # the stream has begun, and has ended
+    assert (len(asked), await page.locator(".row").count()) == (1, 0)
+    begun.set()
+    await drawn(page)
+    async with asyncio.timeout(BOUND_S):
+        while len(asked) < 2:
+            await asyncio.sleep(0.02)
+    # An answer that says that nothing has changed is not read, which counts as given up.
+    assert [each for each in given_up if "/api/map" in each.url and "if-none-match" not in each.headers] == []
+
+
+COUNT = """
+window.painted = 0;
+for (const name of ["drawImage", "arc", "rect"]) {
+  const before = CanvasRenderingContext2D.prototype[name];
+  CanvasRenderingContext2D.prototype[name] = function (...given) { painted += 1; return before.apply(this, given); };
+}
+"""
+
+
+@requirement("OPS-326")
+async def test_news_of_a_call_draw_its_own_tile_among_many(tab: Tab, gate: Fleet) -> None:
+    page = await left(tab, gate)
+    await page.add_init_script(COUNT)
+    found = await gate.get("map")
+    many = 1_000
+    names = [f"tool_{number}" for number in range(many)]
+    found["columns"] = {
+        "id": [f"shop:{name}#00000000" for name in names],
+        "name": names,
+        "writes": [number % 2 for number in range(many)],
+        "tokens": [10] * many,
+        "about": names,
+    }
+    row = {"path": "/shop", "label": "all", "leaf": False, "upstream": 0, "first": 0, "count": many, "tokens": 10}
+    found["rows"] = [row]
+    waiting, told = asyncio.Queue[str](), dict[str, tuple[int, int, float]]()
+
+    async def tell(route: Route) -> None:
+        tool_id = await waiting.get()
+        told[tool_id] = (1, 0, 1.0)
+        call = {"id": "call_1", "at": 0, "operation": "execute", "tool_id": tool_id, "name": "tool"}
+        shown = {"outcome": "allowed", "tool": "ok", "duration_ms": 1.0, "actor": "olga"}
+        body = f"event: call\ndata: {json.dumps({**call, **shown})}\n\n"
+        await route.fulfill(body=body, content_type="text/event-stream")
+
+    async def give(route: Route) -> None:
+        if "if-none-match" in route.request.headers:
+            await route.fulfill(status=304)
+        else:
+            await route.fulfill(json=found, headers={"etag": '"one"'})
+
+    async def totals(route: Route) -> None:
+        answer = await route.fetch()
+        await route.fulfill(json={**await answer.json(), "tools": told})
+
+    await page.route("**/console/api/map*", give)
+    await page.route("**/console/api/traffic", totals)
+    await page.route("**/console/api/events", tell)
+    await page.goto(f"{gate.url}/console/")
+    await drawn(page)
+    await until_painted(page, many)
+    assert await page.evaluate("painted") == many
+    await waiting.put(found["columns"]["id"][500])
+    await expect(page.locator(".row > span").first).to_have_text("1 call")
+    await until_painted(page, many + 1)
+    # Once for the news, and once for the counts that are asked for when a stream begins.
+    assert await page.evaluate("painted") <= many + 5
+    await page.emulate_media(color_scheme="dark")
+    await until_painted(page, 2 * many)
 
 
 @requirement("OPS-287")

@@ -5,7 +5,7 @@ import re
 from playwright.async_api import expect
 
 from tests.console.browser import Tab
-from tests.console.gate import OWNER, READER, Fleet
+from tests.console.gate import LEAD, OWNER, READER, Fleet
 from tests.support.requirement import requirement
 
 
@@ -42,14 +42,33 @@ async def test_a_call_that_waits_is_announced_and_decided(tab: Tab, gate: Fleet)
     await expect(page.locator("nav .n")).to_have_count(0)
 
 
+@requirement("OPS-343")
+async def test_an_approver_reads_and_decides_on_the_call_of_another(tab: Tab, gate: Fleet) -> None:
+    await gate.call("cancel_order", order_id="ord_0007")
+    own = await tab.open("approvals")
+    await expect(own.get_by_role("region", name="Waiting for others").first).to_contain_text("role:lead")
+    await expect(own.get_by_role("button", name="Approve")).to_have_count(0)
+    page = await tab.open("approvals", key=LEAD)
+    ask = page.get_by_role("region", name="Waiting for you")
+    await expect(ask).to_contain_text("ord_0007")
+    await expect(ask).to_contain_text("Needs the approval of role:lead")
+    await expect(ask).to_contain_text("for olga")
+    await page.get_by_role("button", name="Approve").click()
+    await expect(page.get_by_text("Nothing waits for an approval")).to_be_visible()
+    await expect(page.get_by_text("approved by lena")).to_be_visible()
+    await expect(own.get_by_text("approved by lena")).to_be_visible()
+    await gate.call("cancel_order", order_id="ord_0007")
+    await expect(own.get_by_text("approved, used; approved by lena")).to_be_visible()
+
+
 @requirement("OPS-280")
 async def test_a_call_is_found_among_the_records(tab: Tab, gate: Fleet) -> None:
     await gate.call("refuse_order", order_id="ord_0001")
     await gate.call("hostile_failure")
     page = await tab.open("calls?tool=refuse_order")
-    await expect(page.locator("table.log")).to_contain_text("refuse_order")
-    assert await page.locator("table.log", has_text="hostile_failure").count() == 0
-    await page.locator("table.log").get_by_role("link").first.click()
+    await expect(page.locator(".log table")).to_contain_text("refuse_order")
+    assert await page.locator(".log table", has_text="hostile_failure").count() == 0
+    await page.locator(".log table").get_by_role("link").first.click()
     await expect(page.locator("main")).to_contain_text("shop")
     assert "id=" in page.url
 
@@ -57,7 +76,7 @@ async def test_a_call_is_found_among_the_records(tab: Tab, gate: Fleet) -> None:
 @requirement("OPS-280")
 async def test_keys_and_settings_are_shown_without_secrets(tab: Tab, gate: Fleet) -> None:
     page = await tab.open("keys")
-    await expect(page.get_by_role("region", name="Keys")).to_contain_text("rita")
+    await expect(page.locator(".keys")).to_contain_text("rita")
     page = await tab.open("configuration")
     await expect(page.get_by_role("heading", name="Configuration", level=1)).to_be_visible()
     await expect(page.locator("main")).to_contain_text("cache_stable")

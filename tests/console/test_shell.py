@@ -20,6 +20,19 @@ async def on_page(page: Page, name: str) -> None:
     await expect(page.get_by_role("navigation").locator("[aria-current=page]")).to_have_text(re.compile(f"^{name}"))
 
 
+@requirement("OPS-325")
+async def test_the_frame_is_there_without_a_script_and_no_module_waits_for_another(tab: Tab) -> None:
+    tab.expect("^csp for .*js$")  # modules, which such a page does not load
+    bare = await tab.open(java_script_enabled=False)
+    await expect(bare.get_by_role("banner")).to_have_text("Wicketgate")
+    page = await tab.open("tools")
+    await on_page(page, "Tools")
+    await expect(page.get_by_role("heading", level=1)).to_be_visible()
+    named = "[...document.querySelectorAll('script[src], link')].map((each) => each.src || each.href)"
+    loaded = "performance.getEntriesByType('resource').map((each) => each.name).filter((name) => /m?js$/.test(name))"
+    assert set(await page.evaluate(loaded)) <= set(await page.evaluate(named))
+
+
 @requirement("OPS-281")
 async def test_a_key_signs_in_for_the_life_of_the_tab(tab: Tab) -> None:
     page = await tab.open(key=None)

@@ -160,7 +160,7 @@ async def test_a_form_and_json_follow_each_other_and_run(tmp_path: Path) -> None
 @pytest.mark.parametrize("width", [1440, 390])
 async def test_what_is_held_back_is_found_with_its_difference(tmp_path: Path, width: int) -> None:
     async with opened(tmp_path, "", width) as (page, _):
-        await page.get_by_role("link", name="1 tool held back").click()
+        await page.get_by_role("link", name="1 tool quarantined").click()
         await page.get_by_role("link", name="pay_bill").click()
         await page.locator(".diff").wait_for()
         assert '+ inputSchema.required: ["amount"]' in await page.locator(".diff").inner_text()

@@ -28,7 +28,7 @@ PLACES: dict[str, tuple[str, str]] = {
     "chat": ("chat", "textarea"),
     "servers": ("servers", "main section"),
     "server": ("servers?name=broken", "main section"),
-    "calls": ("calls", "table.log"),
+    "calls": ("calls", ".log table"),
     "approvals": ("approvals", "#decided"),
     "keys": ("keys", "table"),
     "configuration": ("configuration", "main section"),

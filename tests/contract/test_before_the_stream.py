@@ -195,7 +195,7 @@ async def test_tools_and_model_in_the_body_have_no_effect() -> None:
         ("Basic b3duZXI6eA==", "No credentials provided"),
         ("Bearer", "No credentials provided"),
         ("Bearer wrong", "Invalid credentials"),
-        ("Bearer " + "x" * 9_000, "No credentials provided"),
+        ("Bearer " + "x" * 33_000, "No credentials provided"),
         (f"Bearer {SUSPENDED_KEY}", "Identity is suspended"),
     ],
 )

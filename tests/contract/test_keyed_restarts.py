@@ -8,6 +8,7 @@ from typing import Any
 
 from tests.contract.test_coming_back import CONTINUE, KEYED, ids, post, reading
 from tests.contract.test_tool_calls import execute
+from tests.support.locked_file import locked
 from tests.support.requirement import requirement
 from tests.support.script import ScriptModel, calls, says
 from tests.support.service import FileServer, chat_body, frames, running_service
@@ -91,21 +92,35 @@ async def test_a_run_that_a_stop_cancels_ends_in_the_file_too(tmp_path: Path) ->
 
 
 @requirement("CHAT-114")
-async def test_while_the_file_is_locked_no_run_begins_and_what_runs_goes_on(tmp_path: Path) -> None:
+async def test_while_the_file_is_locked_no_run_begins_and_what_runs_waits(tmp_path: Path) -> None:
     gate = asyncio.Event()
     model = ScriptModel([[TextDelta("one")], gate, *says("two")])
     async with running_service(model, settings=stored(tmp_path)) as service:
         async with reading(service, b"one") as (read, rest):
-            with closing(sqlite3.connect(tmp_path / "a.db", isolation_level=None)) as other:
-                other.execute("BEGIN IMMEDIATE")
+            with locked(tmp_path / "a.db"):
                 gate.set()
-                read += b"".join([piece async for piece in rest])
                 refused = await post(service, {"Idempotency-Key": "another"})
-                other.execute("ROLLBACK")
+            read += b"".join([piece async for piece in rest])
         assert [data.get("content") for _, data in frames(read.decode())] == ["one", "two", None]
         assert (refused.status_code, refused.json()["code"]) == (503, "engine_unavailable")
         assert "Retry-After" in refused.headers
         assert len(model.requests) == 1
+
+
+@requirement("CHAT-114")
+async def test_a_call_waits_for_a_file_that_is_locked_and_is_made_once(tmp_path: Path) -> None:
+    gate, files = asyncio.Event(), FileServer()
+    asked = calls(execute("c1", "read_file", {"path": "a"}))
+    model = ScriptModel([[TextDelta("one")], gate, *asked], says("two"))
+    async with running_service(model, [files], settings=stored(tmp_path)) as service, reading(service, b"one") as read:
+        with locked(tmp_path / "a.db"):
+            gate.set()
+            # By then the call was tried to be kept.
+            assert (await post(service, {"Idempotency-Key": "another"})).status_code == 503
+            assert files.calls == []
+        rest = b"".join([piece async for piece in read[1]])
+    assert frames(rest.decode())[-1][1]["finish_reason"] == "stop"
+    assert len(files.calls) == 1
 
 
 @requirement("CHAT-111", "CHAT-104")
@@ -113,11 +128,11 @@ async def test_a_call_whose_claim_cannot_be_kept_is_not_made_and_the_stream_ends
     gate, files = asyncio.Event(), FileServer()
     model = ScriptModel([[TextDelta("one")], gate, *calls(execute("c1", "read_file", {"path": "a"}))])
     async with running_service(model, [files], settings=stored(tmp_path)) as service, reading(service, b"one") as read:
-        with closing(sqlite3.connect(tmp_path / "a.db", isolation_level=None)) as other:
-            other.execute("BEGIN IMMEDIATE")
-            gate.set()
-            rest = b"".join([piece async for piece in read[1]])
-            other.execute("ROLLBACK")
+        # Events can be written, and claims of calls cannot.
+        with closing(sqlite3.connect(tmp_path / "a.db", isolation_level=None)) as disk:
+            disk.execute("CREATE TRIGGER full BEFORE INSERT ON run_call BEGIN SELECT RAISE(ABORT, 'full'); END")
+        gate.set()
+        rest = b"".join([piece async for piece in read[1]])
     result, end = frames(rest.decode())[-2:]
     assert "cannot be kept at the moment" in result[1]["error"]
     assert (end[0], end[1]["code"]) == ("error", "tool_error")

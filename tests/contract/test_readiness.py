@@ -1,4 +1,4 @@
-"""When the engine takes no requests (CHAT-22, CHAT-78)."""
+"""The times in which the engine takes no requests (CHAT-22, CHAT-78)."""
 
 import asyncio
 
@@ -141,7 +141,7 @@ async def test_details_are_for_operators_and_everybody_hears_whether_it_is_ready
         assert (answer.status_code, answer.json()) == (status, {"ready": started}), name
     for answer in details:
         assert (answer.status_code, answer.json()["ready"]) == (status, started)
-        assert answer.json().keys() == {"ready", "catalog", "storage", "upstreams"}
+        assert answer.json().keys() == {"ready", "catalog", "storage", "issuers", "upstreams"}
         assert answer.json()["storage"] == {"kind": "memory", "away": "", "shortfalls": [], "degraded": {}}
         assert answer.json()["upstreams"].keys() == {"files"}
 

@@ -124,6 +124,26 @@ async def test_a_session_goes_on_at_another_gate_for_its_actor_until_its_end(red
             assert (await at.http.delete(PATH, headers=session.headers)).status_code == 404
 
 
+@requirement("ACCESS-102")
+async def test_an_actor_has_its_sessions_over_all_gates_and_room_again_after_an_end(redis: RedisServer) -> None:
+    async with gates(redis, mcp={"max_sessions_per_actor": 2}) as (a, b):
+        first = await Raw().open(a, then=b)
+        await Raw().open(b, then=a)
+        params = {"protocolVersion": VERSION, "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+        for at in (a, b):
+            answer = await Raw().post(at, id=0, method="initialize", params=params)
+            assert (answer.status_code, answer.json()["error"]["data"]["scope"]) == (429, "actor")
+            assert answer.headers["Retry-After"]
+        await Raw(OTHER_KEY).open(b)
+        assert (await b.http.delete(PATH, headers=first.headers)).status_code == 200
+        # A request that opens none leaves its place.
+        assert (await Raw().post(a, id=0, method="tools/list")).status_code == 400
+        async with asyncio.timeout(BOUND_S):
+            while (await Raw().post(b, id=0, method="initialize", params=params)).status_code == 429:
+                await asyncio.sleep(0.05)
+        assert (await Raw().post(a, id=0, method="initialize", params=params)).status_code == 429
+
+
 @requirement("FACE-118")
 async def test_a_question_of_one_gate_is_answered_at_the_other(redis: RedisServer) -> None:
     async with asking_server() as one, asking_server() as other, gates(redis, [one.upstream], [other.upstream]) as two:

@@ -106,7 +106,7 @@ def test_the_gate_reads_its_file_with_the_variables_of_compose_alone(variables: 
         assert settings.server.trusted_proxies == (proxy,)
         assert f"{name}:*" in settings.server.allowed_hosts
         grace = int(services[name]["stop_grace_period"].removesuffix("s"))
-        assert grace > settings.server.settle_s + settings.server.drain_s + 5
+        assert grace > settings.server.settle_s + settings.server.drain_s + 15
         assert [key.permissions for key in settings.auth.keys] == [("tools:*",), ("ops:read",)]
         # The stores that compose starts are those that the file names.
         assert services["postgres"]["environment"]["POSTGRES_PASSWORD"] == variables["POSTGRES_PASSWORD"]

@@ -87,7 +87,7 @@ def test_the_gate_reads_its_file_with_the_variables_of_the_pod_and_has_time_to_e
     server, readiness = settings.server, pod()["containers"][0]["readinessProbe"]
     noticed_s = readiness["periodSeconds"] * readiness["failureThreshold"]
     assert server.settle_s > noticed_s
-    assert pod()["terminationGracePeriodSeconds"] > server.settle_s + server.drain_s + 5
+    assert pod()["terminationGracePeriodSeconds"] > server.settle_s + server.drain_s + 15
     assert "preStop" not in yaml.safe_dump(pod())
     (scaled,) = (each["pods"] for each in manifest("hpa")["spec"]["metrics"] if each["type"] == "Pods")
     assert scaled["metric"] == {"name": "wicketgate_active", "selector": {"matchLabels": {"kind": "chat"}}}
@@ -129,6 +129,16 @@ def test_everything_is_about_the_pods_of_the_deployment() -> None:
     assert hpa["minReplicas"] > manifest("poddisruptionbudget")["spec"]["maxUnavailable"]
     egress = yaml.safe_dump(manifest("networkpolicy")["spec"]["egress"])
     assert "169.254.0.0/16" in egress
+
+
+@requirement("OPS-335")
+def test_names_are_found_at_the_dns_of_the_cluster_and_at_that_of_the_node() -> None:
+    names = [
+        each for each in manifest("networkpolicy")["spec"]["egress"] if {"port": 53, "protocol": "UDP"} in each["ports"]
+    ]
+    to = [place for each in names for place in each["to"]]
+    assert {"ipBlock": {"cidr": "169.254.20.10/32"}} in to
+    assert {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "kube-system"}}} in to
 
 
 @requirement("OPS-213")

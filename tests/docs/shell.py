@@ -20,11 +20,14 @@ BOUND_S = 90.0
 
 _CONNECT = r"wicketgate connect [\w-]+(?: --url \S+)?(?: --key \"\$WG_KEY\")?$"
 NOT_RUN = {
+    "wicketgate approvals show 5f0c": "the id is an example: each call has its own",
+    "wicketgate approvals approve 5f0c": "the id is an example: each call has its own",
     r"make ": "the targets are what runs these tests, or take minutes; tests/e2e/test_demo.py runs the demo",
     _CONNECT: "test_connect.py runs each in the process",
     r"(WICKETGATE_CONFIG=\S+ )?uvicorn ": "tests/e2e/test_asgi_start.py starts the service so",
     r"sh deploy/secrets\.sh": "tests/deploy/test_compose.py runs it in a folder of its own",
     r"(docker compose|kubectl) ": "wants a daemon or a cluster; tests/deploy reads and tries the files that it names",
+    r"wicketgate (login|logout|connections)\b": "tests/app/commands/test_login_command.py runs them against an issuer",
     r"pip install ": "tests/examples/test_plugin_package.py loads the package without an index",
 }
 """Commands that are parsed and not run here, by how their line begins, with the reason."""

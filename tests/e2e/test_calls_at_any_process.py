@@ -122,7 +122,7 @@ async def test_what_a_killed_replica_ran_is_lost_at_the_other_and_runs_once(tmp_
             # Its mark lapses by itself, but not as soon as a test wants it.
             link = RedisLink(read_url(redis.url))
             home = handle.rpartition(".")[2]
-            assert await link.run(lambda client: client.unlink(link.names.key("peer", home))) == 1
+            assert await link.run(lambda client: client.unlink(link.names.key("peer", "peers", home))) == 1
             await link.aclose()
             await check_lost(second, task_id, handle)
             assert holding.arrivals == 2

@@ -317,3 +317,29 @@ async def test_a_connection_to_a_passed_socket_waits_until_the_tools_are_there(t
             async with program(*line, passed=listener.fileno()) as running:
                 assert (await early).status_code == 200
                 assert await running.stop() == 0
+
+
+STANDS_STILL = """
+import sys
+import threading
+
+import app.port.server
+
+app.port.server._ENDS_WITHIN_S = 0.5
+threading.Thread(target=threading.Event().wait, name="stands still").start()
+
+from app.cli import main
+
+sys.argv = ["wicketgate", *sys.argv[1:]]
+main()
+"""
+
+
+@requirement("OPS-336")
+async def test_a_process_that_does_not_end_is_ended_and_says_what_stood_still(tmp_path: Path) -> None:
+    file = write_config(tmp_path, server={"drain_s": 0})
+    async with program("-c", STANDS_STILL, "serve", "--config", str(file), "--port", "0") as running:
+        await address(running)
+        assert await running.stop(signal.SIGTERM) == 1
+    assert "did not end within" in running.stderr
+    assert "thread stands still" in running.stderr

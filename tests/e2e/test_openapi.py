@@ -79,7 +79,7 @@ async def test_a_model_finds_and_calls_the_operations_of_a_service(tmp_path: Pat
     assert seen.headers["authorization"] == "Bearer secret-token-1"
     assert seen.headers["x-tenant"] == "tenant-1"
     assert "wg_" not in json.dumps(dict(seen.headers)), "the client's own credential stays here"
-    assert tokens == [{"grant_type": "client_credentials", "scope": "orders"}]
+    assert tokens == [{"grant_type": "client_credentials", "scope": "orders", "client_id": "gw"}]
 
 
 @requirement("UP-28")

@@ -1,4 +1,4 @@
-"""The limit of an actor over two real processes of one Redis, and after the kill of one (ACCESS-97, ACCESS-98)."""
+"""The limit of an actor over two real processes of one Redis or Cluster, and after a kill (ACCESS-97, ACCESS-98)."""
 
 import asyncio
 import signal
@@ -6,10 +6,11 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 import httpx
+import pytest
 import yaml
 
 from tests.support.process import Program, program
-from tests.support.redis import redis_server
+from tests.support.redis import PASSWORD, redis_cluster, redis_server
 from tests.support.requirement import requirement
 from tests.support.service import KEY
 from wicketgate.access.identity import hash_key
@@ -23,18 +24,24 @@ async def never_answers(reader: asyncio.StreamReader, writer: asyncio.StreamWrit
     writer.close()
 
 
-@requirement("ACCESS-97", "ACCESS-98")
-async def test_an_actor_has_its_streams_over_all_replicas_and_those_of_a_killed_one_again(tmp_path: Path) -> None:
+@requirement("ACCESS-97", "ACCESS-98", "OPS-330")
+@pytest.mark.parametrize("kind", ["single", "cluster"])
+async def test_an_actor_has_its_streams_over_all_replicas_and_those_of_a_killed_one_again(
+    kind: str, tmp_path: Path
+) -> None:
     keys = [{"id": name, "sha256": hash_key(f"{KEY}{name}"), "actor": name} for name in ("ann", "bob")]
     async with AsyncExitStack() as stack:
-        redis = stack.enter_context(redis_server(tmp_path / "redis"))
+        if kind == "single":
+            url = stack.enter_context(redis_server(tmp_path / "redis")).url
+        else:
+            url = stack.enter_context(redis_cluster(tmp_path / "redis", password=PASSWORD)).url
         model = await asyncio.start_server(never_answers, "127.0.0.1", 0)
         stack.callback(model.close)
         port = model.sockets[0].getsockname()[1]
         config = tmp_path / "wicketgate.yaml"
         settings = {
             "auth": {"keys": [key | {"permissions": ["tools:*"]} for key in keys]},
-            "storage": {"url": redis.url},
+            "storage": {"url": url},
             "model": {"provider": "openai-chat", "base_url": f"http://127.0.0.1:{port}/v1", "model": "m"},
             "engine": {"max_streams_per_actor": 2},
             "upstreams": [{"name": "none", "command": ["true"], "enabled": False}],

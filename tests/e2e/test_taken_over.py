@@ -32,7 +32,7 @@ ASKED = {
     "is charging": f"charge {UNANSWERED}",
     "alone": "wait",
 }
-"""What the user says in each run, by its key."""
+"""The words of the user in each run, by its key."""
 
 
 class HoldingModel:

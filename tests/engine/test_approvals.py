@@ -8,7 +8,9 @@ import pytest
 from tests.support.requirement import requirement
 from wicketgate.access.identity import Identity
 from wicketgate.access.seal import ApprovalSeal, Seal
-from wicketgate.engine.approvals import REQUIRED, ApprovalDesk, CallApprover
+from wicketgate.engine.approval_desk import ApprovalDesk
+from wicketgate.engine.approvals import REQUIRED
+from wicketgate.engine.call_approvers import CallApprover
 from wicketgate.engine.contract import ChatRequest, parse_chat_request
 from wicketgate.engine.waiting_calls import WaitingCalls
 from wicketgate.errors import ApprovalRequired

@@ -1,4 +1,4 @@
-"""What is kept of a run between its turns, and which runs are gone on with (CHAT-123, CHAT-124)."""
+"""The parts of a run that are kept between its turns, and the runs that are gone on with (CHAT-123, CHAT-124)."""
 
 import json
 from collections.abc import Sequence
@@ -36,6 +36,23 @@ ASSISTANT: Message = {
 RESULT: Message = {"role": "tool", "content": "found", "tool_call_id": "c1"}
 OUTPUT = encode(ToolOutput("c1", "x"))
 ENDS = [encode(Done("stop", Usage())), encode(ErrorEvent("provider_error", "x"))]
+
+
+@requirement("ACCESS-118", "ACCESS-124")
+def test_a_run_of_a_token_is_gone_on_with_under_the_same_identity_and_older_parts_are_read() -> None:
+    ann = Identity("corp:ann", ("tools:*",), "issuer:corp", ("admin",), '{"unit":"it"}', "corp", 1_800_000_000.0)
+    for identity in (ann, ALICE):
+        first = Recorder(MOST).first(REQUEST, replace(CONTEXT, identity=identity), "continue")
+        found = read_parts([first], MOST).context.identity
+        assert (found, found.key_id, found.claims, found.expires_at) == (
+            identity,
+            identity.key_id,
+            identity.claims,
+            identity.expires_at,
+        )
+    older = json.loads(first)
+    del older["token"]
+    assert read_parts([json.dumps(older).encode()], MOST).context.identity == ALICE
 
 
 @requirement("CHAT-124")

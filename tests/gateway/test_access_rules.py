@@ -191,7 +191,7 @@ async def test_a_call_that_needs_approval_is_not_sent_and_a_dry_run_says_so() ->
     assert (asked.value.code, asked.value.path) == ("APPROVAL_REQUIRED", known)
     dry = await here.runtime.execute(known, {}, OWNER, dry_run=True)
     assert isinstance(dry, DryRun)
-    assert dry.needs_approval
+    assert dry.approval is not None
     assert len(here.upstreams[1].calls) == sent
 
 

@@ -12,8 +12,9 @@ from wicketgate.call_state import Step
 from wicketgate.catalog.card import render_cards
 from wicketgate.catalog.shortlist import LEAST_SHOWN, MOST_SHOWN
 from wicketgate.fleet.member import MultiplexUpstream
+from wicketgate.gateway.browsing import Browse
 from wicketgate.gateway.options import RuntimeOptions
-from wicketgate.gateway.runtime import Browse, ProxyRuntime
+from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.ports import CallContext
 from wicketgate.storage.memory_store import MemorySessionStore
 from wicketgate.tokens import shipped_token_counter

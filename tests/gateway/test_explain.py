@@ -6,6 +6,7 @@ from typing import Any, cast
 import pytest
 
 from tests.support.requirement import requirement
+from wicketgate.access.approvers import Need
 from wicketgate.access.identity import Identity
 from wicketgate.access.policy import AccessPolicy, AccessRule, Condition
 from wicketgate.catalog.catalog import Catalog, build_catalog
@@ -79,6 +80,14 @@ def test_what_depends_on_arguments_is_told_in_order(catalog: Catalog) -> None:
         "  access[1] (shop:refund): visible; each call needs approval",
     ]
     assert "  otherwise: visible" in explain(catalog, POLICY, "shop:mail", ANN)[1]
+
+
+@requirement("ACCESS-177")
+def test_who_has_to_approve_is_told(catalog: Catalog) -> None:
+    policy = AccessPolicy([AccessRule("shop:refund", approval=Need("role:lead", 2))])
+    usable, lines = explain(catalog, policy, "shop:refund", ANN)
+    assert usable
+    assert "access[0] (shop:refund): visible; each call needs approval of 2 of role:lead" in "\n".join(lines)
 
 
 @requirement("ACCESS-15")

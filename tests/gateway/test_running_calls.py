@@ -61,7 +61,7 @@ async def running(clock: Clock) -> AsyncIterator[RunningCalls]:
 @requirement("EXEC-44")
 async def test_a_waiter_that_leaves_leaves_the_call_alone_and_the_next_gets_the_result(running: RunningCalls) -> None:
     work = Work()
-    call = running.start("ann", "shop:search@1#a", work.run())
+    call = await running.start("ann", "shop:search@1#a", work.run())
     first = asyncio.ensure_future(call.settled(None))
     await work.begun.wait()
     first.cancel()
@@ -79,7 +79,7 @@ async def test_a_waiter_that_leaves_leaves_the_call_alone_and_the_next_gets_the_
 
 @requirement("EXEC-44")
 async def test_anothers_call_does_not_exist(running: RunningCalls) -> None:
-    call = running.start("ann", "shop:search@1#a", Work().run())
+    call = await running.start("ann", "shop:search@1#a", Work().run())
     assert running.get("bob", call.id) is None
     assert running.get("ann", "c9") is None
     running.drop(call)
@@ -91,9 +91,9 @@ async def test_anothers_call_does_not_exist(running: RunningCalls) -> None:
 @requirement("EXEC-44")
 async def test_its_outcome_is_what_it_raised_and_a_cancelled_one_says_so(running: RunningCalls) -> None:
     failed, asking, cancelled = Work(), Work(), Work()
-    refused = running.start("ann", "shop:a@1#a", failed.run(error=UpstreamTimeout("late", path="shop:a@1#a")))
-    asks = running.start("ann", "shop:b@1#b", asking.run(error=InputRequired({"q": {}}, None)))
-    ended = running.start("ann", "shop:c@1#c", cancelled.run())
+    refused = await running.start("ann", "shop:a@1#a", failed.run(error=UpstreamTimeout("late", path="shop:a@1#a")))
+    asks = await running.start("ann", "shop:b@1#b", asking.run(error=InputRequired({"q": {}}, None)))
+    ended = await running.start("ann", "shop:c@1#c", cancelled.run())
     failed.end.set()
     asking.end.set()
     await cancelled.begun.wait()
@@ -119,7 +119,7 @@ async def test_the_call_keeps_the_context_of_the_request_that_began_it(running: 
         return trace.get()
 
     trace.set("first")
-    call = running.start("ann", "t", work())
+    call = await running.start("ann", "t", work())
     trace.set("second")
     await call.settled(None)
     assert call.outcome() == "first"
@@ -128,19 +128,19 @@ async def test_the_call_keeps_the_context_of_the_request_that_began_it(running: 
 @requirement("EXEC-45")
 async def test_an_owner_has_its_part_of_the_places_and_work_without_a_place_is_not_run(clock: Clock) -> None:
     running = calls(clock, most=3, per_owner=2)
-    kept = [running.start("ann", f"t{number}", Work().run()) for number in range(2)]
+    kept = [await running.start("ann", f"t{number}", Work().run()) for number in range(2)]
     work = Work()
     with pytest.raises(RateLimited) as refused:
-        running.start("ann", "t", work.run())
+        await running.start("ann", "t", work.run())
     assert (refused.value.details or {})["scope"] == "actor"
-    running.start("bob", "t", Work().run())
+    await running.start("bob", "t", Work().run())
     with pytest.raises(RateLimited) as refused:
-        running.start("eve", "t", work.run())
+        await running.start("eve", "t", work.run())
     assert (refused.value.details or {})["scope"] == "all"
     assert not work.begun.is_set()
     assert running.refused == {"actor": 1, "all": 1}
     running.drop(kept[0])
-    running.start("ann", "t", Work().run())
+    await running.start("ann", "t", Work().run())
     assert running.held == 3
     await running.aclose()
 
@@ -150,13 +150,13 @@ async def test_a_call_takes_a_place_when_it_outlives_its_request_and_goes_on_wit
     running = calls(clock, most=1)
     work = Work()
     short = running.begin("ann", "short", work.run())
-    held = running.start("ann", "long", Work().run())
+    held = await running.start("ann", "long", Work().run())
     assert running.get("ann", short.id) is None
     with pytest.raises(RateLimited):
-        running.hold(short)
+        await running.hold(short)
     running.drop(held)
-    running.hold(short)
-    running.hold(short)
+    await running.hold(short)
+    await running.hold(short)
     assert running.get("ann", short.id) is short
     assert running.held == 1
     await running.aclose()
@@ -166,8 +166,8 @@ async def test_a_call_takes_a_place_when_it_outlives_its_request_and_goes_on_wit
 async def test_an_ended_call_is_kept_for_a_while_and_one_that_runs_for_as_long_as_it_does(clock: Clock) -> None:
     running = calls(clock, kept_s=60, most=2)
     work = Work()
-    ended = running.start("ann", "a", work.run())
-    runs = running.start("ann", "b", Work().run())
+    ended = await running.start("ann", "a", work.run())
+    runs = await running.start("ann", "b", Work().run())
     clock.now = 100
     work.end.set()
     await ended.settled(None)
@@ -201,7 +201,7 @@ class Heard(SilentCaller):
 async def test_the_server_speaks_to_the_request_that_waits_now(running: RunningCalls) -> None:
     first, second = Heard(), Heard()
     caller = AttendedCaller(first)
-    call = running.start("ann", "t", Work().run(), caller=caller)
+    call = await running.start("ann", "t", Work().run(), caller=caller)
     said = [call.progress]
     await caller.progress(1, 4, "one")
     caller.leave()
@@ -220,8 +220,8 @@ async def test_the_server_speaks_to_the_request_that_waits_now(running: RunningC
 @requirement("EXEC-45")
 async def test_an_ended_call_keeps_no_more_of_its_request_than_a_second_attempt_needs(running: RunningCalls) -> None:
     caller, work, asking = AttendedCaller(Heard()), Work(), Work()
-    done = running.start("ann", "t", work.run(), caller=caller, request={"big": 1})
-    asked = running.start("ann", "t", asking.run(error=InputRequired({"q": {}}, None)), request={"big": 2})
+    done = await running.start("ann", "t", work.run(), caller=caller, request={"big": 1})
+    asked = await running.start("ann", "t", asking.run(error=InputRequired({"q": {}}, None)), request={"big": 2})
     await caller.progress(1, 2, "half")
     work.end.set()
     asking.end.set()
@@ -261,7 +261,7 @@ class Absent(Heard):
 async def test_a_question_is_put_again_where_a_client_leaves_it_without_an_answer(running: RunningCalls) -> None:
     first, second, client = Absent(), Absent(), Heard()
     caller = AttendedCaller(first)
-    call = running.start("ann", "t", caller.ask("elicitation/create", {}), caller=caller)
+    call = await running.start("ann", "t", caller.ask("elicitation/create", {}), caller=caller)
     await first.asked.wait()
     caller.leave(first)
     caller.attend(second)
@@ -278,19 +278,19 @@ async def test_a_question_is_put_again_where_a_client_leaves_it_without_an_answe
 async def test_an_answer_that_was_given_makes_room(clock: Clock) -> None:
     running = calls(clock, most=2, per_owner=2)
     works = [Work(), Work()]
-    first, second = (running.start("ann", "t", work.run()) for work in works)
+    first, second = [await running.start("ann", "t", work.run()) for work in works]
     for work, call in zip(works, (first, second), strict=True):
         work.end.set()
         await call.settled(None)
     with pytest.raises(RateLimited):
-        running.start("ann", "t", Work().run())
+        await running.start("ann", "t", Work().run())
     running.give(second)
     assert running.get("ann", second.id) is second
-    running.start("bob", "t", Work().run())
+    await running.start("bob", "t", Work().run())
     assert running.get("ann", second.id) is None
     assert running.get("ann", first.id) is first
     with pytest.raises(RateLimited):
-        running.start("bob", "t", Work().run())
+        await running.start("bob", "t", Work().run())
     await running.aclose()
 
 
@@ -298,12 +298,12 @@ async def test_an_answer_that_was_given_makes_room(clock: Clock) -> None:
 async def test_from_the_drain_on_no_call_outlives_its_request_and_the_end_ends_each(clock: Clock) -> None:
     running = calls(clock)
     held, waited_for = Work(), Work()
-    call = running.start("ann", "a", held.run())
+    call = await running.start("ann", "a", held.run())
     short = running.begin("ann", "b", waited_for.run())
     await held.begun.wait()
     running.begin_drain()
     with pytest.raises(RateLimited, match="being stopped"):
-        running.hold(short)
+        await running.hold(short)
     assert held.ends == []
     await running.aclose()
     assert (held.ends, waited_for.ends) == (["cancelled"], ["cancelled"])
@@ -314,8 +314,8 @@ async def test_from_the_drain_on_no_call_outlives_its_request_and_the_end_ends_e
 @requirement("OPS-146")
 async def test_a_key_that_is_not_good_any_more_ends_its_calls(running: RunningCalls) -> None:
     work, other = Work(), Work()
-    call = running.start("ann", "a", work.run(), key_id="laptop")
-    kept = running.start("ann", "b", other.run(), key_id="desktop")
+    call = await running.start("ann", "a", work.run(), key_id="laptop")
+    kept = await running.start("ann", "b", other.run(), key_id="desktop")
     await work.begun.wait()
     assert running.end_of("laptop") == {"calls": 1}
     assert await call.settled(None)
@@ -331,7 +331,7 @@ async def test_large_results_of_one_actor_make_room_among_themselves(clock: Cloc
     running = calls(clock, most_bytes=100)
 
     async def kept(owner: str, size: int) -> str:
-        call = running.start(owner, "tool", asyncio.sleep(0))
+        call = await running.start(owner, "tool", asyncio.sleep(0))
         call.bytes = size
         await call.settled(None)
         await asyncio.sleep(0)

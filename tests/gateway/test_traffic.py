@@ -1,4 +1,4 @@
-"""What was called lately, as those see it who watch a gate."""
+"""The calls of late, as those see them who watch a gate."""
 
 from dataclasses import replace
 
@@ -10,7 +10,7 @@ from wicketgate.gateway.traffic import MOST_RECORDS, Traffic
 OK = AuditRecord(1.0, "execute", "ann", "c", "allowed", tool_id="shop:get#1", tool="ok", duration_ms=2.0, call_id="a")
 
 
-@requirement("OPS-221")
+@requirement("OPS-221", "OPS-302")
 def test_calls_failures_and_the_middle_of_the_durations_are_counted_by_tool() -> None:
     traffic = Traffic(lambda: 5.0)
     for duration in (2.0, 4.0, 90.0):
@@ -18,8 +18,8 @@ def test_calls_failures_and_the_middle_of_the_durations_are_counted_by_tool() ->
     traffic.note(replace(OK, tool="error", duration_ms=3.0))
     traffic.note(replace(OK, outcome="denied", tool="none", tool_id="shop:drop#2"))
     found = {tool_id: (each.calls, each.failed, each.median_ms) for tool_id, each in traffic.tools()}
-    assert found == {"shop:get#1": (4, 1, 3.5), "shop:drop#2": (1, 0, 2.0)}
-    assert (traffic.all.calls, traffic.all.failed, traffic.since) == (5, 1, 5.0)
+    assert found == {"shop:get#1": (4, 1, 3.5), "shop:drop#2": (0, 0, None)}
+    assert (traffic.all.calls, traffic.all.failed, traffic.all.refused, traffic.since) == (4, 1, 1, 5.0)
 
 
 @requirement("OPS-221")

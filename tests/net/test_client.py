@@ -10,6 +10,7 @@ from wicketgate.net import (
     NeverSent,
     NotSendable,
     Outgoing,
+    Refusal,
     SchemeRefused,
     Target,
     fetch,
@@ -224,8 +225,9 @@ class Tokens:
     async def authorization(self) -> str:
         return f"t{self.renewals}"
 
-    async def renew(self) -> None:
+    async def renew(self, refusal: Refusal) -> bool:
         self.renewals += 1
+        return True
 
     async def aclose(self) -> None:
         return
@@ -249,6 +251,40 @@ async def test_after_a_401_the_credential_is_renewed_once(http: HttpClient, good
         response = await send_authorized(tokens, send)
         await response.aclose()
     assert (response.status_code, len(service.seen), tokens.renewals) == (status, sent, sent - 1)
+
+
+class NoMore(Tokens):
+    async def renew(self, refusal: Refusal) -> bool:
+        await super().renew(refusal)
+        return False
+
+
+@requirement("UP-23")
+@pytest.mark.parametrize(
+    ("tokens", "challenge", "sent", "status"),
+    [
+        (Tokens, 'Bearer error="insufficient_scope", scope="a"', 2, 200),
+        (NoMore, 'Bearer error="insufficient_scope", scope="a"', 1, 403),
+        (Tokens, 'Bearer error="invalid_request"', 1, 403),
+        (Tokens, "", 1, 403),
+    ],
+)
+async def test_a_403_is_asked_again_only_where_more_scopes_can_be_had(
+    http: HttpClient, tokens: type[Tokens], challenge: str, sent: int, status: int
+) -> None:
+    def answer(seen: Seen) -> Reply:
+        good = seen.headers["authorization"] == "t1"
+        return Reply(status=200 if good else 403, headers={"www-authenticate": challenge})
+
+    async with HttpService(answer) as service, http:
+
+        async def send(authorization: str | None) -> httpx.Response:
+            headers = {"authorization": authorization or ""}
+            return await http.send(http.build_request("POST", service.url, headers=headers), stream=True)
+
+        response = await send_authorized(tokens(), send)
+        await response.aclose()
+    assert (response.status_code, len(service.seen)) == (status, sent)
 
 
 @requirement("UP-23")

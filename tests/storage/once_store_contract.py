@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Callable
 
 from tests.support.requirement import requirement
-from wicketgate.engine.approvals import OnceStore
+from wicketgate.engine.sealed_approvals import OnceStore
 
 
 class Clock:

@@ -13,7 +13,17 @@ import pytest
 
 from tests.support.requirement import requirement
 from wicketgate.log_text import correlation_id
-from wicketgate.peers import AsgiMessage, AsgiReceive, AsgiScope, AsgiSend, NotReached, Peers
+from wicketgate.peers import (
+    Answers,
+    AsgiMessage,
+    AsgiReceive,
+    AsgiScope,
+    AsgiSend,
+    NotReached,
+    Others,
+    Peers,
+    ask_others,
+)
 
 BOUND_S = 30.0
 Make = Callable[[], Peers]
@@ -109,6 +119,23 @@ async def outlives_its_asker(one: Peers, other: Peers, lose: Callable[[], None])
 
 
 class PeersContract:
+    @requirement("OPS-290")
+    async def test_the_others_are_known_and_asked_at_once(self, make: Make) -> None:
+        one, other, third = make(), make(), make()
+        for each in (one, other, third):
+            each.answer("shout", shout)
+        async with one.answering():
+            assert await one.others() == Others()
+            assert await ask_others(one, "shout", {"say": "x"}) == Answers()
+            async with other.answering(), third.answering():
+                assert set((await one.others()).there) == {other.own_id, third.own_id}
+                assert set((await third.others()).there) == {other.own_id, one.own_id}
+                answers = await ask_others(one, "shout", {"say": "x"})
+                assert answers == Answers({other.own_id: {"said": "xx"}, third.own_id: {"said": "xx"}})
+                # One that answers nothing is counted, and keeps nothing of the others back.
+                assert (await ask_others(one, "unknown", {})).unreached == 2
+            assert await one.others() == Others()
+
     @requirement("OPS-197", "OPS-198")
     async def test_a_peer_answers_what_it_is_asked(self, make: Make) -> None:
         one, other = make(), make()

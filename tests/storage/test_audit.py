@@ -4,13 +4,10 @@ import asyncio
 import csv
 import fcntl
 import json
-import os
 import shutil
-import socket
 import sqlite3
 import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -21,6 +18,7 @@ from typing import Any
 import anyio
 import pytest
 
+from tests.support.postgres import postgres_server
 from tests.support.requirement import requirement
 from wicketgate.config.plugins import make_auditor
 from wicketgate.config.settings import PluginsSettings
@@ -475,49 +473,10 @@ async def test_only_so_many_records_wait_for_a_writer_that_hangs() -> None:
         await sink.aclose()
 
 
-_PORTS = 5
-
-
 @pytest.fixture(scope="module")
 def postgres() -> Iterator[str]:
-    """A server of its own, from Debian's package, on a free port; its URL."""
-    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
-    if not found:
-        pytest.skip("PostgreSQL is not installed (Debian: postgresql)")
-    tools, home = found[-1].parent, Path(tempfile.mkdtemp(prefix="wicketgate-pg-"))
-    user: dict[str, Any] = {}
-    if os.getuid() == 0:  # the server refuses to run as root
-        user = {"user": "postgres"}
-        shutil.chown(home, "postgres")
-    run: dict[str, Any] = {"cwd": home, "check": True, "timeout": 60, "stdout": subprocess.DEVNULL, **user}
-    subprocess.run([tools / "initdb", "-D", home / "data", "-A", "trust", "-U", "audit", "--no-sync"], **run)
-    # A port that was free may be taken by another test before the server has it.
-    for attempt in range(_PORTS):
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = free.getsockname()[1]
-        options = f"-p {port} -c listen_addresses=127.0.0.1 -c unix_socket_directories={home} -c fsync=off"
-        start: list[Path | str] = [
-            tools / "pg_ctl",
-            "-D",
-            home / "data",
-            "-w",
-            "-l",
-            home / "log",
-            "-o",
-            options,
-            "start",
-        ]
-        try:
-            subprocess.run(start, **run)
-            break
-        except subprocess.CalledProcessError:
-            if attempt == _PORTS - 1:
-                raise
-    try:
-        yield f"postgresql://audit@127.0.0.1:{port}/postgres"
-    finally:
-        subprocess.run([tools / "pg_ctl", "-D", home / "data", "-m", "immediate", "stop"], **run)
-        shutil.rmtree(home, ignore_errors=True)
+    with postgres_server() as url:
+        yield url
 
 
 def test_rows_of_postgres_survive_a_lost_connection(postgres: str) -> None:

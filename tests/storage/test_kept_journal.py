@@ -6,7 +6,7 @@ Two journals on one store stand for two processes; one that is not closed has be
 import asyncio
 import sqlite3
 from abc import abstractmethod
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, closing
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.storage.journal_contract import BOUND_S, JournalContract, event, read_all, text
+from tests.support.locked_file import locked
 from tests.support.requirement import requirement
 from wicketgate.access.shares import ShareRefused
 from wicketgate.engine.events import Done, encode
@@ -24,10 +25,11 @@ from wicketgate.storage.kept_journal import KeptJournal
 from wicketgate.storage.memory_journal import JournalBounds, MemoryJournal
 from wicketgate.storage.redis.client import RedisLink
 from wicketgate.storage.redis.runs import RedisRunStore
-from wicketgate.storage.run_store import LOST_KEEP_S, RunStore, StoreAway
+from wicketgate.storage.run_store import LOST_KEEP_S, NewEvents, RunStore, StoreAway
 from wicketgate.storage.sqlite_runs import SQLiteRunStore
 
 BOUNDS = JournalBounds(total_bytes=2_000_000, run_bytes=200_000, unread_bytes=50_000, joins=False)
+LEASE_S = 0.4
 DONE = encode(Done("stop", Usage()))
 
 
@@ -41,7 +43,7 @@ class Host:
     def process(self, bounds: JournalBounds = BOUNDS) -> KeptJournal:
         self._processes += 1
         store = self.store(bounds, f"process {self._processes}")
-        return KeptJournal(MemoryJournal(bounds, lambda: self.now), store, bounds.run_bytes, lease_s=0.4)
+        return KeptJournal(MemoryJournal(bounds, lambda: self.now), store, lease_s=LEASE_S)
 
     @abstractmethod
     def store(self, bounds: JournalBounds, replica: str) -> RunStore: ...
@@ -89,7 +91,7 @@ class TestKeptJournal(JournalContract):
 
     def journal(self) -> Journal:
         now = asyncio.get_running_loop().time
-        return KeptJournal(MemoryJournal(BOUNDS, now), SQLiteRunStore(self._path, BOUNDS, now, "here"), 200_000)
+        return KeptJournal(MemoryJournal(BOUNDS, now), SQLiteRunStore(self._path, BOUNDS, now, "here"))
 
 
 class TestKeptJournalInRedis(JournalContract):
@@ -99,7 +101,7 @@ class TestKeptJournalInRedis(JournalContract):
 
     def journal(self) -> Journal:
         now = asyncio.get_running_loop().time
-        return KeptJournal(MemoryJournal(BOUNDS, now), RedisRunStore(self._link, BOUNDS, "here"), 200_000)
+        return KeptJournal(MemoryJournal(BOUNDS, now), RedisRunStore(self._link, BOUNDS, "here"))
 
 
 async def begun(journal: Journal, name: str = "a", part: bytes = b"") -> None:
@@ -299,44 +301,88 @@ async def test_a_run_that_cannot_be_gone_on_with_ends(host: Host, case: str) -> 
 
 
 @requirement("CHAT-126")
-async def test_what_the_store_has_not_taken_is_shown_only_once_the_lease_is_over(file: FileHost) -> None:
+async def test_what_the_store_has_not_taken_is_shown_to_nobody_also_once_the_lease_is_over(file: FileHost) -> None:
     here = file.process()
     await begun(here)
     async with asyncio.timeout(BOUND_S), here.follow("a", 0) as follower:
-        with closing(sqlite3.connect(file.path, isolation_level=None)) as other:
-            other.execute("BEGIN IMMEDIATE")
+        with locked(file.path):
             adding = asyncio.create_task(here.append("a", [event(1)]))
             reading = asyncio.ensure_future(follower.next())
-            done, _ = await asyncio.wait([reading], timeout=0.3)
+            done, _ = await asyncio.wait([reading, adding], timeout=3 * LEASE_S)
             assert not done
-            other.execute("ROLLBACK")
         assert [entry.event for entry in await reading] == [event(1)]
         await adding
     await here.end("a")
     await here.aclose()
 
 
+class _CutOff(SQLiteRunStore):
+    """A store that a process cannot reach while *away*."""
+
+    away = False
+
+    async def append(self, events: Mapping[str, NewEvents]) -> Sequence[str]:
+        if self.away:
+            raise StoreAway
+        return await super().append(events)
+
+
+@requirement("CHAT-126")
+async def test_another_process_goes_on_behind_the_last_event_that_was_shown(file: FileHost) -> None:
+    store = _CutOff(file.path, BOUNDS, lambda: file.now, "gone", lease_s=6)
+    gone, here = KeptJournal(MemoryJournal(BOUNDS, lambda: file.now), store, lease_s=LEASE_S), file.process()
+    await begun(gone, part=b"zero")
+    await gone.append("a", [event(1)], (), b"one")
+    async with gone.follow("a", 0) as follower:
+        shown = [(entry.position, entry.event) for entry in await follower.next()]
+        store.away = True
+        adding = asyncio.create_task(gone.append("a", [text("never shown")]))
+        more = asyncio.ensure_future(follower.next())
+        done, _ = await asyncio.wait([more, adding], timeout=3 * LEASE_S)
+        assert not done
+        file.lapse(gone)
+        async with looking(here) as found:
+            assert (await found.get()).parts == [b"zero", b"one"]
+        adding.cancel()
+        more.cancel()
+    await here.append("a", [text("other"), DONE])
+    await here.end("a")
+    assert shown == [(1, event(1))]
+    assert await read_all(here, "a") == [(1, event(1)), (2, text("other")), (3, DONE)]
+    await here.aclose()
+
+
 @requirement("CHAT-114")
-async def test_while_the_file_is_locked_nothing_begins_and_what_runs_is_written_later(file: FileHost) -> None:
+async def test_while_the_file_is_locked_nothing_begins_and_what_runs_waits(file: FileHost) -> None:
     journal = file.process()
     await begun(journal)
-    with closing(sqlite3.connect(file.path, isolation_level=None)) as other:
-        other.execute("BEGIN IMMEDIATE")
-        await journal.append("a", [event(1)])
-        await journal.append("a", [event(2)])
+    await begun(journal, "said")
+    with locked(file.path):
+        adding = asyncio.create_task(journal.append("a", [event(1), event(2), DONE]))
         with pytest.raises(NotAdmitted):
-            await journal.claim_call("a", "c1")
+            await journal.claim_call("said", "c1")
         with pytest.raises(JournalAway):
             await journal.claim("b", "run", "digest", "bob")
-        await journal.append("a", [DONE])
-        await journal.end("a")
-        whole = await read_all(journal, "a")
-        other.execute("ROLLBACK")
+        assert not adding.done()
     async with asyncio.timeout(BOUND_S):
-        while journal._live:
-            await asyncio.sleep(0.02)
-    assert await read_all(file.process(), "a") == whole == [(1, event(1)), (2, event(2)), (3, DONE)]
+        await adding
+        await journal.end("a")
+    whole = [(1, event(1)), (2, event(2)), (3, DONE)]
+    assert await read_all(journal, "a") == await read_all(file.process(), "a") == whole
     await begun(journal, "b")
+    await journal.aclose()
+
+
+@requirement("CHAT-114")
+async def test_an_end_that_the_file_did_not_take_is_written_later(file: FileHost) -> None:
+    journal, there = file.process(), file.process()
+    await begun(journal)
+    await journal.append("a", [DONE])
+    with locked(file.path):
+        await journal.end("a")
+        assert await read_all(journal, "a") == [(1, DONE)]
+    async with asyncio.timeout(BOUND_S):
+        assert await read_all(there, "a") == [(1, DONE)]
     await journal.aclose()
 
 
@@ -361,7 +407,7 @@ async def test_a_reader_at_another_process_keeps_a_run_alive(host: Host) -> None
 async def test_the_time_without_a_reader_counts_from_the_last_one_wherever_it_was(tmp_path: Path) -> None:
     now = asyncio.get_running_loop().time
     here, there = (
-        KeptJournal(MemoryJournal(BOUNDS, now), SQLiteRunStore(tmp_path / "a.db", BOUNDS, now, name), 200_000, 0.3)
+        KeptJournal(MemoryJournal(BOUNDS, now), SQLiteRunStore(tmp_path / "a.db", BOUNDS, now, name), 0.3)
         for name in ("here", "there")
     )
     await begun(here)
@@ -443,7 +489,7 @@ class _HeldUp(SQLiteRunStore):
 @requirement("CHAT-114")
 async def test_a_run_that_ends_while_another_is_ended_late_takes_no_lease_along(tmp_path: Path) -> None:
     store = _HeldUp(tmp_path / "a.db")
-    journal = KeptJournal(MemoryJournal(BOUNDS, lambda: 1_000_000.0), store, 200_000, lease_s=0.4)
+    journal = KeptJournal(MemoryJournal(BOUNDS, lambda: 1_000_000.0), store, lease_s=LEASE_S)
     async with asyncio.timeout(BOUND_S):
         for name in ("a", "b", "c"):
             await begun(journal, name)

@@ -8,7 +8,7 @@ import os
 import re
 import signal
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -28,7 +28,7 @@ from wicketgate.storage.redis.client import WAIT_S, RedisAway, RedisLink
 from wicketgate.storage.redis.learned import RedisLearnedStore
 from wicketgate.storage.redis.once import RedisOnceStore
 from wicketgate.storage.redis.runs import RedisRunStore
-from wicketgate.storage.redis.url import read_url
+from wicketgate.storage.redis.url import Kind, read_url
 from wicketgate.storage.run_store import NewEvents, Part, StoreAway
 
 BOUND_S = 40.0
@@ -192,11 +192,18 @@ async def test_tls_is_verified_and_a_password_is_given(tmp_path: Path) -> None:
             assert link.trouble == "cannot be reached", "its authority is not trusted"
 
 
+def rights_of_the_guide(kind: Kind) -> Sequence[str]:
+    found = re.findall(
+        r"A user of Redis needs `([^`]+)` and, of commands, `([^`]+)`,\s+in a Cluster\s+`([^`]+)`", GUIDE.read_text()
+    )
+    ((names, commands, of_a_cluster),) = found
+    return " ".join((names, commands, of_a_cluster if kind == "cluster" else "")).split()
+
+
 async def test_a_user_with_the_rights_that_the_guide_names_is_enough(tmp_path: Path) -> None:
-    (rights,) = re.findall(r"A user of Redis needs `([^`]+)` and, of commands, `([^`]+)`", GUIDE.read_text())
     with redis_server(tmp_path) as server:
         async with linked(server.url) as admin:
-            words = ["on", f">{PASSWORD}", *" ".join(rights).split()]
+            words = ["on", f">{PASSWORD}", *rights_of_the_guide("single")]
             await admin.run(lambda client: client.execute_command("ACL", "SETUSER", "gate", *words))
             async with linked(server.url.replace("//", f"//gate:{PASSWORD}@")) as link:
                 await use_everything(link)
@@ -246,10 +253,12 @@ async def _until_ok(link: RedisLink) -> None:
 async def test_behind_sentinels_an_approval_is_used_once_a_replica_has_it_and_a_failover_brings_none_back(
     tmp_path: Path,
 ) -> None:
-    master = RedisServer(tmp_path / "master", "--repl-diskless-sync-delay", "0")
-    replica = RedisServer(tmp_path / "replica", "--replicaof", f"127.0.0.1 {master.port}")
+    login = ("--requirepass", PASSWORD, "--masterauth", PASSWORD)
+    master = RedisServer(tmp_path / "master", "--repl-diskless-sync-delay", "0", *login)
+    replica = RedisServer(tmp_path / "replica", "--replicaof", f"127.0.0.1 {master.port}", *login)
     watch = (
         f"sentinel monitor gate 127.0.0.1 {master.port} 1",
+        f"sentinel auth-pass gate {PASSWORD}",
         "sentinel down-after-milliseconds gate 300",
         "sentinel failover-timeout gate 3000",
     )
@@ -258,10 +267,10 @@ async def test_behind_sentinels_an_approval_is_used_once_a_replica_has_it_and_a_
     try:
         master.start()
         replica.start()
-        async with linked(replica.url) as link:
+        async with linked(replica.url.replace("//", f"//:{PASSWORD}@")) as link:
             await _until_synchronized(link)
         sentinel.start()
-        async with linked(f"redis+sentinel://127.0.0.1:{sentinel.port}/gate") as link:
+        async with linked(f"redis+sentinel://:{PASSWORD}@127.0.0.1:{sentinel.port}/gate") as link:
             once = RedisOnceStore(link, time.time)
             # The replica counts once its master has heard of what it has, a second after it has it at the latest.
             await _add_one(once, "first")

@@ -24,6 +24,11 @@ async def unread(link: RedisLink, peers: MailPeers) -> int:
     return count
 
 
+async def set_everywhere(link: RedisLink, name: str, value: int) -> None:
+    nodes = {"target_nodes": "primaries"} if link.place.kind == "cluster" else {}
+    await link.run(lambda client: client.config_set(name, value, **nodes))
+
+
 @requirement("OPS-200")
 class TestMailPeers(PeersContract):
     @pytest.fixture
@@ -62,7 +67,7 @@ class TestMailPeers(PeersContract):
         one, other = MailPeers(link), MailPeers(link)
 
         async def lost(*args: object) -> None:
-            """What Redis has acknowledged, and has no more."""
+            """Sends nothing: what Redis has acknowledged, it has lost."""
 
         async def answer(payload: Mapping[str, Any]) -> Mapping[str, Any]:
             for channel in other._channels.values():
@@ -92,7 +97,7 @@ class TestMailPeers(PeersContract):
             await other._renew()
         async with one.answering(), asyncio.timeout(BOUND_S):
             try:
-                await link.run(lambda client: client.config_set("min-replicas-to-write", 1))
+                await set_everywhere(link, "min-replicas-to-write", 1)
                 await one._renew()
                 while await link.run(lambda client: client.exists(other._mark(other.own_id))):
                     await asyncio.sleep(0.01)
@@ -100,7 +105,7 @@ class TestMailPeers(PeersContract):
                     await one.alive(other.own_id)
                 assert not away.value.gone
             finally:
-                await link.run(lambda client: client.config_set("min-replicas-to-write", 0))
+                await set_everywhere(link, "min-replicas-to-write", 0)
             await one._renew()
             with pytest.raises(NotReached):
                 await one.alive(other.own_id)

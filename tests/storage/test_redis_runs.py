@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.storage.journal_contract import event, read_all
+from tests.storage.journal_contract import BOUND_S, event, read_all
 from tests.storage.run_store_contract import DONE, entries
 from tests.storage.test_redis_link import linked, until
 from tests.storage.test_redis_stores import keys_without_an_end
@@ -29,7 +29,7 @@ BOUNDS = JournalBounds(total_bytes=2_000_000, run_bytes=200_000, unread_bytes=50
 
 
 def journal_of(store: RunStore, bounds: JournalBounds = BOUNDS) -> KeptJournal:
-    return KeptJournal(MemoryJournal(bounds, asyncio.get_running_loop().time), store, bounds.run_bytes, lease_s=0.4)
+    return KeptJournal(MemoryJournal(bounds, asyncio.get_running_loop().time), store, lease_s=0.4)
 
 
 async def kept(store: RunStore, name: str, *events: bytes, owner: str = "bob") -> None:
@@ -40,7 +40,7 @@ async def kept(store: RunStore, name: str, *events: bytes, owner: str = "bob") -
 
 
 @requirement("CHAT-117", "CHAT-118", "CHAT-119")
-async def test_while_redis_is_away_nothing_begins_and_what_runs_is_written_later(tmp_path: Path) -> None:
+async def test_while_redis_is_away_nothing_begins_and_what_runs_waits(tmp_path: Path) -> None:
     async with contextlib.AsyncExitStack() as stack:
         server = stack.enter_context(redis_server(tmp_path, "--appendonly", "yes", "--appendfsync", "always"))
         link, elsewhere = [await stack.enter_async_context(linked(server.url)) for _ in range(2)]
@@ -48,20 +48,19 @@ async def test_while_redis_is_away_nothing_begins_and_what_runs_is_written_later
         store = RedisRunStore(link, BOUNDS, "here", ahead_s=lambda: ahead)
         there = RedisRunStore(elsewhere, BOUNDS, "there", ahead_s=lambda: ahead)
         journal = journal_of(store)
-        for name in ("a", "b"):
+        for name in ("a", "b", "ends"):
             assert (await journal.claim(name, "run", "digest", "bob")).mine
         assert await journal.claim_call("a", "c1")
+        await journal.append("ends", [DONE])
         server.kill()
-        await journal.append("a", [event(1)])
-        await journal.append("a", [event(2)], ["c1"])
+        adding = asyncio.create_task(journal.append("a", [event(1), event(2), DONE], ["c1"]))
         with pytest.raises(NotAdmitted):
-            await journal.claim_call("a", "c2")
+            await journal.claim_call("b", "c2")
         with pytest.raises(JournalAway):
             await journal.claim("new", "run", "digest", "bob")
-        whole = [(1, event(1)), (2, event(2)), (3, DONE)]
-        await journal.append("a", [DONE])
-        await journal.end("a")
-        assert await read_all(journal, "a") == whole
+        await journal.end("ends")
+        assert await read_all(journal, "ends") == [(1, DONE)]
+        assert not adding.done()
         with pytest.raises(StoreAway):
             await there.find("a")
         # It is away for longer than a lease, and back: nobody gives up what its process goes on with.
@@ -72,16 +71,19 @@ async def test_while_redis_is_away_nothing_begins_and_what_runs_is_written_later
         assert found is not None
         assert not found.lapsed
         assert (await there.lapsed(9), await there.take("b")) == ({}, None)
-        while (run := await there.find("a")) is not None and not run.ended:
+        await adding
+        await journal.end("a")
+        whole = [(1, event(1)), (2, event(2)), (3, DONE)]
+        assert await read_all(journal, "a") == await read_all(journal_of(there), "a") == whole
+        while (run := await there.find("ends")) is not None and not run.ended:
             await asyncio.sleep(0.02)
-        assert await read_all(journal_of(there), "a") == whole
         assert [await journal.claim_call("b", "c1") for _ in range(2)] == [True, False]
         assert (await journal.claim("new", "run", "digest", "bob")).mine
         await journal.aclose()
 
 
 @requirement("CHAT-118")
-async def test_a_redis_that_stands_still_holds_no_run_up(tmp_path: Path) -> None:
+async def test_runs_wait_for_a_redis_that_stands_still_and_requests_do_not(tmp_path: Path) -> None:
     with redis_server(tmp_path) as server:
         async with linked(server.url) as link:
             journal = journal_of(RedisRunStore(link, BOUNDS, "here"))
@@ -89,19 +91,39 @@ async def test_a_redis_that_stands_still_holds_no_run_up(tmp_path: Path) -> None
             assert server.process is not None
             os.kill(server.process.pid, signal.SIGSTOP)
             try:
-                for number in range(1, 200):
-                    await journal.append("a", [event(number)])
-                with pytest.raises(JournalAway):
-                    await journal.claim("b", "run", "digest", "bob")
+                adding = asyncio.create_task(journal.append("a", [event(1), DONE]))
+                for _ in range(200):
+                    with pytest.raises(JournalAway):
+                        await journal.claim("b", "run", "digest", "bob")
                 assert link.measures.waits.total_s < 20 * WAIT_S
+                assert not adding.done()
             finally:
                 os.kill(server.process.pid, signal.SIGCONT)
-            await until(lambda: not link.trouble)
-            await journal.append("a", [DONE])
+            async with asyncio.timeout(BOUND_S):
+                await adding
             await journal.end("a")
             await journal.aclose()
             there = journal_of(RedisRunStore(link, BOUNDS, "there"))
-            assert len(await read_all(there, "a")) == 200
+            assert await read_all(there, "a") == [(1, event(1)), (2, DONE)]
+
+
+@requirement("CHAT-118")
+async def test_a_redis_that_takes_no_writes_and_answers_reads_is_told_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with redis_server(tmp_path) as server:
+        async with linked(server.url) as link, linked(server.url) as elsewhere:
+            store = RedisRunStore(link, BOUNDS, "here")
+            assert await store.claim("a", "run", "digest", "bob") is None
+            await elsewhere.run(lambda client: client.config_set("min-replicas-to-write", 1))
+            for _ in range(5):
+                with pytest.raises(StoreAway):
+                    await store.append({"a": NewEvents(entries(1, event(1)), [])})
+                assert await store.find("a") is not None
+            assert caplog.text.count("runs cannot be kept") == 1
+            await elsewhere.run(lambda client: client.config_set("min-replicas-to-write", 0))
+            assert await store.append({"a": NewEvents(entries(1, event(1)), [])}) == []
+            await store.aclose()
 
 
 @requirement("CHAT-118")

@@ -132,10 +132,14 @@ SAFE = {
         ("sentinel", {}, ["set min-replicas-to-write 1"]),
         ("sentinel", {"min-replicas-to-write": "1"}, []),
         ("cluster", {}, ["a failover of the Cluster"]),
+        ("cluster", {"appendonly": "no"}, ["a failover of the Cluster", "set appendonly yes"]),
     ],
 )
 def test_each_setting_that_breaks_a_promise_is_named(kind: str, changes: dict[str, str], says: list[str]) -> None:
-    lines = shortfalls(kind, SAFE | changes)  # type: ignore[arg-type]
+    settings = SAFE | changes
+    # Of a Cluster the settings of each master count.
+    each = [{**SAFE}, settings] if kind == "cluster" else [settings]
+    lines = shortfalls(kind, each)  # type: ignore[arg-type]
     assert len(lines) == len(says)
     assert all(part in line for part, line in zip(says, lines, strict=True))
     assert all("approvals" in line and "key" in line for line in lines)

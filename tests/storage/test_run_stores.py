@@ -7,10 +7,13 @@ from pathlib import Path
 import pytest
 
 from tests.storage.run_store_contract import Hosts, RunStoreContract
+from tests.support.locked_file import locked
+from tests.support.requirement import requirement
+from wicketgate.storage import sqlite_writer
 from wicketgate.storage.memory_journal import JournalBounds
 from wicketgate.storage.redis.client import RedisLink
 from wicketgate.storage.redis.runs import RedisRunStore
-from wicketgate.storage.run_store import RunStore
+from wicketgate.storage.run_store import RunStore, StoreAway
 from wicketgate.storage.sqlite_runs import SQLiteRunStore
 
 BOUNDS = JournalBounds(total_bytes=2_000_000, run_bytes=200_000, unread_bytes=50_000, joins=False)
@@ -22,7 +25,7 @@ class _OneFile:
         self._now = 1_000_000.0
         self._stores: list[SQLiteRunStore] = []
 
-    def process(self) -> RunStore:
+    def process(self) -> SQLiteRunStore:
         store = SQLiteRunStore(self._path, BOUNDS, lambda: self._now, f"process {len(self._stores)}", lease_s=6)
         self._stores.append(store)
         return store
@@ -60,3 +63,41 @@ class TestRedisRunStore(RunStoreContract):
     @pytest.fixture
     def hosts(self, link: RedisLink) -> Hosts:
         return _OneRedis(link)
+
+
+@requirement("CHAT-140")
+async def test_a_key_that_was_refused_because_the_file_was_locked_is_free_afterwards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_writer, "WAIT_S", 0.05)
+    monkeypatch.setattr(sqlite_writer, "PAUSE_S", 0.0)
+    file = _OneFile(tmp_path / "a.db")
+    here, there = file.process(), file.process()
+    with locked(tmp_path / "a.db"), pytest.raises(StoreAway):
+        await here.claim("a", "refused", "digest", "bob")
+    monkeypatch.setattr(sqlite_writer, "WAIT_S", 30.0)
+    assert await here.claim("b", "next", "digest", "bob") is None  # behind what the first may have left to do
+    assert await there.find("a") is None
+    assert await there.claim("a", "again", "digest", "bob") is None
+    await file.aclose()
+
+
+@requirement("CHAT-140")
+async def test_a_claim_that_was_committed_after_its_caller_left_is_free_at_its_process(tmp_path: Path) -> None:
+    file = _OneFile(tmp_path / "a.db")
+    here, there = file.process(), file.process()
+    assert await here.claim("a", "left", "digest", "bob", b"part") is None
+    here._mine.clear()  # as if the caller had been given up while the disk took the commit
+    assert await here.find("a") is None
+    assert await here.claim("a", "again", "digest", "bob", b"part") is None
+    found = await there.find("a")
+    assert found is not None
+    assert found.run_id == "again"
+    # Other processes find it free after the next renewal; a run that has begun is left alone.
+    assert await here.claim("b", "left", "digest", "bob", b"part") is None
+    del here._mine["b"]
+    assert await here.renew() == []
+    assert await there.claim("b", "other", "digest", "bob", b"part") is None
+    assert await here.renew() == []
+    assert await there.find("a") is not None
+    await file.aclose()

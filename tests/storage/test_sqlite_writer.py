@@ -110,6 +110,50 @@ async def test_a_write_that_has_begun_may_take_its_time_and_refuses_nobody_after
         assert await store.put("ann", artifact("one")) == "kept"
 
 
+@requirement("OPS-333")
+async def test_a_write_that_was_refused_while_its_turn_waited_for_the_lock_is_not_done_later(
+    path: Path, store: SQLiteArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_writer, "WAIT_S", 0.05)
+    monkeypatch.setattr(sqlite_writer, "PAUSE_S", 0.0)
+    done: list[str] = []
+    async with asyncio.timeout(BOUND_S):
+        with locked(path), pytest.raises(Unavailable):
+            await store._writer.run(lambda disk: done.append("refused"))
+        monkeypatch.setattr(sqlite_writer, "WAIT_S", BOUND_S)
+        await store._writer.run(lambda disk: done.append("next"))
+    assert done == ["next"]
+
+
+@requirement("OPS-333")
+@pytest.mark.parametrize("how", ["late", "cancelled"])
+async def test_what_a_caller_has_given_up_is_not_committed(
+    store: SQLiteArtifactStore, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    monkeypatch.setattr(sqlite_writer, "WRITE_S", 0.05 if how == "late" else BOUND_S)
+    begun, go_on = asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+
+    def slow(disk: sqlite3.Connection) -> None:
+        disk.execute("CREATE TABLE given_up (x)")
+        loop.call_soon_threadsafe(begun.set)
+        go_on.wait(BOUND_S)
+
+    def tables(disk: sqlite3.Connection) -> list[tuple[str]]:
+        return disk.execute("SELECT name FROM sqlite_master WHERE name = 'given_up'").fetchall()
+
+    async with asyncio.timeout(BOUND_S):
+        writing = asyncio.create_task(store._writer.run(slow))
+        await begun.wait()
+        if how == "cancelled":
+            writing.cancel()
+        with pytest.raises(asyncio.CancelledError if how == "cancelled" else Unavailable):
+            await writing
+        go_on.set()
+        monkeypatch.setattr(sqlite_writer, "PAUSE_S", 0.0)
+        assert await store._writer.run(tables) == []
+
+
 @requirement("EXEC-43")
 async def test_a_file_that_was_removed_is_noticed_and_begun_anew(
     path: Path, store: SQLiteArtifactStore, caplog: pytest.LogCaptureFixture

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from wicketgate.ports import AnswerTime, CannotAsk
@@ -39,3 +40,9 @@ class RecordingCaller:
                 self.given_up.set()
         assert self._answer is not None
         return self._answer
+
+    def pending(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    async def page_done(self, elicitation_id: str) -> None:
+        self.told.append(("page_done", elicitation_id))

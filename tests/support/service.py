@@ -134,11 +134,14 @@ async def running_service(
     configured_model: bool = False,
     clock: Callable[[], float] = time,
     prepare: Callable[[FastAPI], None] = lambda app: None,
+    public: bool = False,
+    **logins: Any,
 ) -> AsyncIterator[RunningService]:
     """Serve on a free port of the loopback until the context ends.
 
     *upstreams*: None for those of *settings*. *configured_model*: the model is the one of *settings*, not a script.
-    *prepare* may add to the application before it starts.
+    *prepare* may add to the application before it starts. *public*: ``server.public_url`` is its
+    address. *logins*: ``users`` and ``waiting`` of ``create_app``.
     """
     if provider is None and not configured_model:
         provider = ScriptModel()
@@ -149,12 +152,19 @@ async def running_service(
         HashedKey("operator", hash_key(OPERATOR_KEY), Identity("operator", ("ops:read",))),
         HashedKey("gone", hash_key(SUSPENDED_KEY), Identity("gone", ("tools:*",)), suspended=True),
     ]
-    wanted = Settings(**(settings or {}))
-    app = create_app(wanted, extra_keys=keys, upstreams=upstreams, provider=provider, clock=clock)
-    prepare(app)
     listener = socket.create_server(("127.0.0.1", 0))
-    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # else every answer waits 40 ms for an ACK
     url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    whole = dict(settings or {})
+    if public:
+        whole["server"] = {**whole.get("server", {}), "public_url": url}
+    try:
+        wanted = Settings(**whole)
+        app = create_app(wanted, extra_keys=keys, upstreams=upstreams, provider=provider, clock=clock, **logins)
+        prepare(app)
+    except BaseException:
+        listener.close()
+        raise
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # else every answer waits 40 ms for an ACK
     server = PromptServer(
         uvicorn.Config(
             app,

@@ -1,5 +1,7 @@
 """The caller's identity, its permissions, and the keys that prove it (ACCESS-1, ACCESS-2, ACCESS-7).
 
+An identity that a token of an issuer has proved also has roles and claims (``wicketgate.access.issuer``).
+
 Permissions are written ``memory:*,tools:github:*``: levels parted by colons, where ``*`` as the last level covers
 everything below it and ``*`` between two colons covers any one level.
 
@@ -7,30 +9,99 @@ A key is ``wg_<id>_<43 random characters>``. It is made once, shown once, and st
 ACCESS-6). 256 random bits need no slow hash, which would only let any client spend the service's CPU."""
 
 import hashlib
+import json
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Literal, Protocol
+from typing import Any, Literal, NoReturn, Protocol
 
 ACTOR_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@:/-]{0,127}")
 PERMISSION_PATTERN = re.compile(r"(?:[A-Za-z0-9_.@-]+|\*)(?::(?:[A-Za-z0-9_.@-]+|\*))*")
 
 
+class CallersToken:
+    """The access token that a request came with, for an exchange at the issuer that gave it (UP-187). It is there while
+    the request lasts, whatever keeps the identity longer. It is not shown, not compared, and goes to no other
+    process."""
+
+    __slots__ = ("_text", "digest")
+
+    def __init__(self, text: str, digest: str) -> None:
+        """*digest* is ``hash_key`` of *text*."""
+        self._text = text
+        self.digest = digest
+
+    def reveal(self) -> str:
+        """Returns the token; empty when its request is over."""
+        return self._text
+
+    def forget(self) -> None:
+        """The request is over."""
+        self._text = ""
+
+    def __repr__(self) -> str:
+        return "CallersToken(***)"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("the token of a caller stays where it came in")
+
+
 @dataclass(frozen=True, slots=True)
 class Identity:
     """An authenticated caller. *permissions* keep the order in which they were granted. *key_id* is the key that proved
-    it, empty where there is none; two keys of one actor with equal permissions may do the same."""
+    it, empty where there is none; two keys of one actor with equal permissions may do the same. *roles* are of a token,
+    or of the configuration of a key.
+
+    Of a token: *key_id* is that of its issuer (``issuer_key_id``), *claims* are a JSON object in canonical form without
+    those that differ in each token, and *expires_at* is the end of this token, in seconds since the epoch. What a token
+    says of itself does not make another caller, so claims and end are not compared. *token* is there in the process
+    that the request came to, where an upstream needs it; no row has it.
+    """
 
     actor: str
     permissions: tuple[str, ...] = ()
     key_id: str = field(default="", compare=False)
+    roles: tuple[str, ...] = ()
+    claims: str = field(default="", compare=False, repr=False)
+    issuer: str = ""
+    expires_at: float | None = field(default=None, compare=False)
+    token: CallersToken | None = field(default=None, compare=False, repr=False)
 
     def allows(self, wanted: str) -> bool:
         """Returns whether any granted permission covers *wanted*, e.g. ``tools:github:create_issue``."""
         levels = wanted.split(":")
         return any(_covers(granted.split(":"), levels) for granted in self.permissions)
+
+    def claim_values(self) -> Mapping[str, Any]:
+        """Returns the claims; none for an identity without a token. They are shared, so leave them as they are."""
+        return _claims(self.claims) if self.claims else {}
+
+    def row(self) -> list[Any]:
+        """Returns what another process, or a later one, needs of it: values of JSON for ``of_row``."""
+        row = [self.actor, list(self.permissions), self.key_id]
+        return [*row, list(self.roles), self.claims, self.issuer, self.expires_at] if self.issuer or self.roles else row
+
+    @classmethod
+    def of_row(cls, row: Sequence[Any]) -> "Identity":
+        """Raises TypeError and ValueError for what is no row."""
+        actor, permissions, key_id, *token = row
+        if not token:
+            return cls(actor, tuple(permissions), key_id)
+        roles, claims, issuer, expires_at = token
+        return cls(actor, tuple(permissions), key_id, tuple(roles), claims, issuer, expires_at)
+
+
+@lru_cache(maxsize=256)
+def _claims(text: str) -> Mapping[str, Any]:
+    values: dict[str, Any] = json.loads(text)
+    return values
+
+
+def issuer_key_id(name: str) -> str:
+    """Returns the ``key_id`` of all tokens of an issuer, or of a gateway in front; no key has such an id."""
+    return f"issuer:{name}"
 
 
 LOCAL = Identity("local", ("*",))
@@ -88,8 +159,22 @@ def reach_of(permissions: tuple[str, ...]) -> Reach:
     return Reach(everything, frozenset(namespaces), frozenset(names), frozenset(tools))
 
 
-FailureReason = Literal["missing", "unknown", "suspended", "expired", "not_yet_valid", "not_local"]
-"""The reason why a request has no identity."""
+FailureReason = Literal[
+    "missing",
+    "unknown",
+    "suspended",
+    "expired",
+    "not_yet_valid",
+    "not_local",
+    "token_refused",
+    "wrong_audience",
+    "insufficient_scope",
+    "issuer_away",
+    "headers_refused",
+]
+"""The reason why a request has no identity. ``token_refused``: a token that is not of a configured issuer, not signed
+as it has to be, or no access token. ``issuer_away``: nobody can say now. ``headers_refused``: signed headers of a
+gateway in front that do not hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,9 +249,10 @@ class KeyRing:
     def keys(self) -> list[HashedKey]:
         return list(self._by_hash.values())
 
-    def find(self, key: str) -> HashedKey | None:
-        """Returns the key's entry. The look-up goes by hash, so the time it takes reveals nothing about any key."""
-        return self._by_hash.get(hash_key(key))
+    def find(self, digest: str) -> HashedKey | None:
+        """Returns the entry of the key with this ``hash_key``. The look-up goes by hash, so the time it takes reveals
+        nothing about any key."""
+        return self._by_hash.get(digest)
 
     def use(self, key: HashedKey) -> FailureReason | None:
         """Returns None if *key* is good now, and remembers its use; otherwise why it is not."""
@@ -240,8 +326,8 @@ def expiry_notes(keys: Iterable[HashedKey], now: float) -> Iterator[str]:
 
 
 def _carries(key: HashedKey, identity: Identity) -> bool:
-    """True if *key* is of the actor of *identity* and grants all of its permissions, maybe more."""
-    if key.identity.actor != identity.actor:
+    """True if *key* is of the actor of *identity* and grants all of its permissions and roles, maybe more."""
+    if key.identity.actor != identity.actor or not frozenset(identity.roles) <= frozenset(key.identity.roles):
         return False
     # Asked each second for every key in use: the same permission is not compared with all the others.
     granted = frozenset(key.identity.permissions)

@@ -19,12 +19,18 @@ from typing import Any, Literal
 
 from cel_expr_python import cel  # type: ignore[import-untyped]
 
+from wicketgate.access.approvers import Need, Needs, described
 from wicketgate.access.identity import Identity, Reach, reach_of
 from wicketgate.catalog.name_patterns import compile_glob, split_pattern
 from wicketgate.catalog.tool_id import ToolNames, namespace_of
 
 _MAX_CONDITION_CHARS = 2_000
-_ABOUT_CALLER = {"actor": cel.Type.STRING, "permissions": cel.Type.List(cel.Type.STRING)}
+_ABOUT_CALLER = {
+    "actor": cel.Type.STRING,
+    "permissions": cel.Type.List(cel.Type.STRING),
+    "roles": cel.Type.List(cel.Type.STRING),
+    "claims": cel.Type.Map(cel.Type.STRING, cel.Type.DYN),
+}
 _ABOUT_CALL = {**_ABOUT_CALLER, "args": cel.Type.Map(cel.Type.STRING, cel.Type.DYN)}
 _CALLER_ONLY = cel.NewEnv(variables=_ABOUT_CALLER)
 _WITH_ARGS = cel.NewEnv(variables=_ABOUT_CALL)
@@ -45,6 +51,8 @@ class Condition:
             raise ValueError(f"must be an expression of 1 to {_MAX_CONDITION_CHARS} characters")
         self.source = source
         self.needs_args = False
+        # Claims may be long, and are converted only for a condition that may read them.
+        self.reads_claims = "claims" in source
         try:
             self._compiled = _CALLER_ONLY.compile(source)
         except _FAILURES:
@@ -62,7 +70,12 @@ class Condition:
 
     def holds(self, identity: Identity, args: Mapping[str, Any]) -> bool:
         """Takes some 5 µs and the time to convert *args*. Raises CannotEvaluate."""
-        data = {"actor": identity.actor, "permissions": list(identity.permissions)}
+        data: dict[str, Any] = {
+            "actor": identity.actor,
+            "permissions": list(identity.permissions),
+            "roles": list(identity.roles),
+            "claims": dict(identity.claim_values()) if self.reads_claims else {},
+        }
         try:
             result = self._compiled.eval(data={**data, "args": dict(args)} if self.needs_args else data).plain_value()
         except _FAILURES as error:
@@ -78,7 +91,7 @@ def _compile_with_args(source: str) -> Any:
         return _WITH_ARGS.compile(source)
     except _FAILURES as error:
         problem = str(error).partition("\n")[0].removeprefix("INVALID_ARGUMENT: ")
-        raise ValueError(f"not a condition over actor, permissions and args: {problem[:300]}") from None
+        raise ValueError(f"not a condition over actor, permissions, roles, claims and args: {problem[:300]}") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +100,7 @@ class AccessRule:
 
     *require* lists permissions that are all needed, *require_any* those of which one is needed; *resource* with
     *action* is the permission ``<resource>:<action>``. No caller sees ``internal`` tools. *when* limits the rule to
-    some callers or calls.
+    some callers or calls. *approval*: ``always`` is one of the caller, a Need one of others.
     """
 
     match: str
@@ -97,7 +110,7 @@ class AccessRule:
     action: str = ""
     visibility: Literal["external", "internal"] = "external"
     when: Condition | None = None
-    approval: Literal["never", "always"] = "never"
+    approval: Literal["never", "always"] | Need = "never"
     effect: Literal["allow", "deny"] = "allow"
 
     def missing(self, identity: Identity) -> str:
@@ -121,7 +134,13 @@ class Allowed:
 
 @dataclass(frozen=True, slots=True)
 class NeedsApproval:
-    """The tool may be found. Each call needs the owner's approval first."""
+    """The tool may be found. Each call needs an approval first: of all *needs*, or of its caller where there are
+    none."""
+
+    needs: Needs = ()
+
+    def __str__(self) -> str:
+        return f"approval of {described(self.needs)}" if self.needs else "approval"
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +228,7 @@ class AccessPolicy:
         globs = [split_pattern(rule.match) for rule in self.rules]
         self._patterns = [(compile_glob(namespace), compile_glob(name)) for namespace, name in globs]
         self._by_actor = any(rule.when and not rule.when.needs_args for rule in self.rules)
+        self._by_claims = any(rule.when and rule.when.reads_claims for rule in self.rules)
         self._cached_rights = lru_cache(maxsize=1_024)(self._make_rights)
         self._in_namespace = lru_cache(maxsize=1_024)(self._match_namespace)
         self._chain = lru_cache(maxsize=_MAX_KEPT_TOOLS)(self._match)
@@ -251,7 +271,10 @@ class AccessPolicy:
         return _DEFAULTS[self.default]
 
     def rights(self, identity: Identity) -> Rights:
-        return self._cached_rights(identity.actor if self._by_actor else "", identity.permissions)
+        if not self._by_actor:
+            return self._cached_rights("", identity.permissions, (), "")
+        claims = identity.claims if self._by_claims else ""
+        return self._cached_rights(identity.actor, identity.permissions, identity.roles, claims)
 
     def visible(self, rights: Rights, tools: Iterable[tuple[str, ToolNames]]) -> frozenset[str]:
         """Returns the ids of those of *tools* (id, names) that exist for a holder of *rights*."""
@@ -313,8 +336,8 @@ class AccessPolicy:
                 return self._not_evaluated(index, failure)
         return None
 
-    def _make_rights(self, actor: str, permissions: tuple[str, ...]) -> Rights:
-        identity = Identity(actor, permissions)
+    def _make_rights(self, actor: str, permissions: tuple[str, ...], roles: tuple[str, ...], claims: str) -> Rights:
+        identity = Identity(actor, permissions, roles=roles, claims=claims)
         effects = tuple(self._effect(index, identity) for index in range(len(self.rules)))
         return Rights(reach_of(permissions), effects, self.default)
 
@@ -336,7 +359,13 @@ class AccessPolicy:
             return Hidden(f"{self._label(index)}: denied")
         if missing := rule.missing(identity):
             return Hidden(f"{self._label(index)}: {missing}")
-        return NeedsApproval() if rule.approval == "always" else Allowed()
+        match rule.approval:
+            case "never":
+                return Allowed()
+            case "always":
+                return NeedsApproval()
+            case need:
+                return NeedsApproval((need,))
 
     def _not_evaluated(self, index: int, failure: CannotEvaluate) -> Hidden:
         return Hidden(f"{self._label(index)}: when cannot be evaluated: {failure}")
@@ -375,8 +404,13 @@ def _missing_permission(reach: Reach, names: ToolNames) -> str:
 
 
 def _strictest(outcomes: Iterable[Outcome]) -> Outcome | None:
-    """Returns the first of the strictest; None if there are none."""
-    return max(outcomes, key=lambda outcome: _STRICTNESS[type(outcome)], default=None)
+    """Returns the first of the strictest; None if there are none. Approvals of others are asked for together."""
+    found = list(outcomes)
+    strictest = max(found, key=lambda outcome: _STRICTNESS[type(outcome)], default=None)
+    if isinstance(strictest, NeedsApproval):
+        asking = (each.needs for each in found if isinstance(each, NeedsApproval))
+        return NeedsApproval(tuple(dict.fromkeys(need for needs in asking for need in needs)))
+    return strictest
 
 
 def _effects(rights: Rights, chain: Sequence[int]) -> Iterator[tuple[int, _Effect]]:

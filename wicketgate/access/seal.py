@@ -20,6 +20,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 APPROVAL_PREFIX = "apr_"
 # Approvals without the digest of a definition had the purpose "approval".
 _APPROVAL_PURPOSE = "approval of a definition"
+_OTHERS_PURPOSE = "approval of a definition by others"
 _MAX_APPROVAL_CHARS = 1_000
 _DIGEST_CHARS = 43
 _MAX_ID_BYTES = 256
@@ -101,10 +102,12 @@ class ApprovalSubject:
 
 @dataclass(frozen=True, slots=True)
 class Approval:
-    """An approval id that was opened. *sealed* has its expiry, and the *uid* that must not be used twice."""
+    """An approval id that was opened. *sealed* has its expiry, and the *uid* that must not be used twice. *by_others*:
+    its actor, who holds it, cannot approve by it."""
 
     subject: ApprovalSubject
     sealed: SealedText
+    by_others: bool = False
 
 
 class ApprovalSeal:
@@ -118,21 +121,27 @@ class ApprovalSeal:
         self._seal = seal
         self._ttl_s = ttl_s
 
-    def issue(self, actor: str, subject: ApprovalSubject) -> str:
+    def issue(self, actor: str, subject: ApprovalSubject, *, by_others: bool = False) -> str:
         digests = map(_packed, (subject.definition, subject.arguments, subject.call))
         text = "".join(digests) + _bounded(subject.tool_id)
-        return APPROVAL_PREFIX + self._seal.seal(_APPROVAL_PURPOSE, actor, text, self._ttl_s)
+        purpose = _OTHERS_PURPOSE if by_others else _APPROVAL_PURPOSE
+        return APPROVAL_PREFIX + self._seal.seal(purpose, actor, text, self._ttl_s)
 
     def open(self, actor: str, approval_id: str) -> Approval | None:
         """Returns None for an id that was not issued to *actor*. The approval may have expired."""
         if not approval_id.startswith(APPROVAL_PREFIX) or len(approval_id) > _MAX_APPROVAL_CHARS:
             return None
-        sealed = self._seal.open(_APPROVAL_PURPOSE, actor, approval_id.removeprefix(APPROVAL_PREFIX))
+        token = approval_id.removeprefix(APPROVAL_PREFIX)
+        by_others, sealed = False, self._seal.open(_APPROVAL_PURPOSE, actor, token)
+        if sealed is None:
+            by_others, sealed = True, self._seal.open(_OTHERS_PURPOSE, actor, token)
         if sealed is None:
             return None
         starts = range(0, 3 * _DIGEST_CHARS, _DIGEST_CHARS)
         definition, arguments, call = (_unpacked(sealed.text[start : start + _DIGEST_CHARS]) for start in starts)
-        return Approval(ApprovalSubject(sealed.text[3 * _DIGEST_CHARS :], definition, arguments, call), sealed)
+        return Approval(
+            ApprovalSubject(sealed.text[3 * _DIGEST_CHARS :], definition, arguments, call), sealed, by_others
+        )
 
     def expired(self, approval: Approval) -> bool:
         return self._seal.expired(approval.sealed)

@@ -13,7 +13,7 @@ from itertools import count
 from typing import Literal, Protocol
 
 Scope = Literal["actor", "all", "away"]
-"""What is full: the actor's share, or all places. ``away``: the places of this actor cannot be counted."""
+"""The part that is full: the actor's share, or all places. ``away``: the places of this actor cannot be counted."""
 
 SCOPES: tuple[Scope, ...] = ("actor", "all")
 """Those of every counter; ``away`` is for counters that processes share."""

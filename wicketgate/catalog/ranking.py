@@ -16,7 +16,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Addend:
-    """What a term of the query adds to the score of a tool. *via* is the term that the tool has: the same, or a
+    """The addition of a term of the query to the score of a tool. *via* is the term that the tool has: the same, or a
     synonym; empty where it was only learned. *rarity* is what this one weighs, *weight* its impact in the tool, and
     *learned* the share of *adds* that is owed to learned words."""
 

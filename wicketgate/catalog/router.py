@@ -16,7 +16,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from wicketgate.catalog.impacts import IDEAL_IMPACT, impacts_of
-from wicketgate.catalog.learned_words import Learned
+from wicketgate.catalog.learned_words import FixedWeights, Learned
 from wicketgate.catalog.ranking import Addend, Asked, FactorName, Ranking, Reason
 from wicketgate.catalog.selectable import SelectableItem
 from wicketgate.catalog.tool_id import Visible
@@ -187,7 +187,7 @@ class Router:
     def explained(
         self, query: str, k: int, visible: Visible | None = None, *, learned: Learned | None = None
     ) -> Ranking:
-        """What ``route`` gives for the same arguments, with the reasons. Counts and reasons are of visible tools."""
+        """Return the same as ``route``, with the reasons. Counts and reasons are of visible tools."""
         asked = tuple(self._asked(term, visible) for term in _query_terms(query[:MAX_QUERY_CHARS]))
         found = self._scored(query, k, visible, learned)
         if found is None:
@@ -336,6 +336,12 @@ class Router:
 
 
 _NOTHING = _Indexed((), 0)
+
+
+def weights_for(query: str, learned: Learned) -> Learned:
+    """What *learned* has at this moment for the terms of *query*, for a Router in another thread."""
+    asked = _query_terms(query[:MAX_QUERY_CHARS])
+    return FixedWeights({term: dict(learned.weights(term)) for term in asked})
 
 
 def _best_first(pair: tuple[str, float]) -> tuple[float, str]:

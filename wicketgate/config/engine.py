@@ -14,13 +14,15 @@ from wicketgate.access.seal import ApprovalSeal, Seal
 from wicketgate.config.runtime import call_policies
 from wicketgate.config.settings import AuthSettings, ModelChoice, ModelSettings, ResumeSettings, Settings
 from wicketgate.context.build import CountedTexts
-from wicketgate.engine.approvals import ApprovalDesk, OnceStore, Report
+from wicketgate.engine.approval_desk import ApprovalDesk
+from wicketgate.engine.approvals import Report
 from wicketgate.engine.detached import DetachedRuns
 from wicketgate.engine.fallback import Candidate, FallbackProvider, Patience
 from wicketgate.engine.journal import Journal
 from wicketgate.engine.keyed_runs import KeyedRuns, ResumeLimits
 from wicketgate.engine.limits import StreamLimit
 from wicketgate.engine.loop import Engine
+from wicketgate.engine.sealed_approvals import OnceStore
 from wicketgate.engine.tool_rounds import EngineLimits
 from wicketgate.engine.turn import ModelWindow
 from wicketgate.engine.waiting_calls import WaitingCalls
@@ -31,6 +33,7 @@ from wicketgate.models.openai.request import DIALECTS, dialect_of
 from wicketgate.models.provider import Provider
 from wicketgate.models.scripted.model import ScriptedModel
 from wicketgate.net import Outgoing
+from wicketgate.peers import Peers
 from wicketgate.storage.kept_journal import KeptJournal
 from wicketgate.storage.measures import StorageMeasures
 from wicketgate.storage.memory_journal import JournalBounds, MemoryJournal
@@ -143,7 +146,7 @@ def _make_journal(
         store = SQLiteRunStore(file, bounds, time, replica, measures)
     else:
         return MemoryJournal(bounds, monotonic)
-    return KeptJournal(MemoryJournal(replace(bounds, joins=False), monotonic), store, resume.run_bytes)
+    return KeptJournal(MemoryJournal(replace(bounds, joins=False), monotonic), store)
 
 
 def make_seal(settings: AuthSettings) -> Seal:
@@ -157,6 +160,7 @@ def make_approval_desk(
     report: Report | None = None,
     measures: StorageMeasures | None = None,
     redis: "RedisLink | None" = None,
+    peers: Peers | None = None,
 ) -> ApprovalDesk:
     """Makes the desk, which reports decisions to *report*. Raises ConfigError.
 
@@ -166,7 +170,7 @@ def make_approval_desk(
     kept = file is not None or redis is not None
     if settings.auth.seal_keys and not kept:
         log.warning("approvals outlive a restart, but which were used does not: set storage.url to a file or a Redis")
-    if not settings.auth.seal_keys and kept and any(rule.approval == "always" for rule in settings.access):
+    if not settings.auth.seal_keys and kept and any(rule.approval != "never" for rule in settings.access):
         log.warning("approvals end with this process, because auth.seal_keys is not set")
     used = _used_approvals(file, measures, redis)
     return ApprovalDesk(
@@ -174,7 +178,8 @@ def make_approval_desk(
         used,
         report,
         waiting=WaitingCalls(time),
-        new_id=partial(secrets.token_urlsafe, 12),
+        new_id=partial(secrets.token_hex, 8),
+        peers=peers,
     )
 
 
@@ -189,4 +194,4 @@ def _used_approvals(file: Path | None, measures: StorageMeasures | None, redis: 
 def reseal(seal: Seal, desk: ApprovalDesk, settings: AuthSettings) -> None:
     """Puts the configured keys in force. What was sealed under a key that is no longer configured is void."""
     seal.replace_keys(settings.ring())
-    desk.seal = ApprovalSeal(seal, ttl_s=settings.approval_ttl_s)
+    desk.sealed.seal = ApprovalSeal(seal, ttl_s=settings.approval_ttl_s)

@@ -8,11 +8,12 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from types import NoneType, UnionType
-from typing import Any, Union, get_args, get_origin
+from typing import Annotated, Any, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
 from wicketgate.config.client_entries import MCP_SERVERS, Loc, legal_name
+from wicketgate.config.settings.base import SECTION, WORD
 from wicketgate.log_text import Redactor
 
 _MOST_KEYS = 14
@@ -113,7 +114,8 @@ def faults(
     value came from.
     """
     for fault in error.errors(include_url=False):
-        loc = fault["loc"]
+        loc = tuple(part for part in fault["loc"] if part not in (SECTION.tag, WORD.tag))
+        fault = {**fault, "loc": loc}
         source = _source(loc, variables or {})
         text = _explain(fault, model, source)
         # A check of the whole section names the field first; the user may have written a different one.
@@ -319,10 +321,10 @@ def _model_at(model: type[BaseModel] | None, loc: Loc) -> type[BaseModel] | None
 
 
 def _inner(annotation: Any) -> Any:
-    """Returns the type of an optional value."""
+    """Returns the type of an optional value, and the section of one that may be a word."""
     if get_origin(annotation) in (Union, UnionType):
-        return next(each for each in get_args(annotation) if each is not NoneType)
-    return annotation
+        annotation = next(each for each in get_args(annotation) if each is not NoneType)
+    return get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
 
 
 def _paths(model: type[BaseModel], before: str = "", depth: int = 0) -> Iterator[str]:

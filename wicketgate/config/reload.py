@@ -86,6 +86,10 @@ class Applied:
                 raise ConfigError(
                     "Invalid configuration: auth.keys is empty while other machines can reach the service"
                 )
+            if settings.auth.issuers and not settings.server.public_url:
+                raise ConfigError(
+                    "Invalid configuration: auth.issuers needs server.public_url, which takes effect after a restart"
+                )
             waiting = tuple(_waiting(before, wanted))
             changes = await self._exchange(settings, waiting)
             self.waiting, self.switched = waiting, {}
@@ -196,10 +200,10 @@ def changed_sections(before: Settings, after: Settings) -> list[str]:
 
 
 def _rights_changed(before: Settings, after: Settings) -> bool:
-    """True if a key that stays has different permissions now, or a different actor."""
+    """True if a key or an issuer that stays gives different permissions now, or a different actor."""
     had = {key.sha256: (key.actor, key.permissions) for key in before.auth.keys}
     has = {key.sha256: (key.actor, key.permissions) for key in after.auth.keys}
-    return any(has[key] != had[key] for key in has.keys() & had.keys())
+    return before.auth.issuers != after.auth.issuers or any(has[key] != had[key] for key in has.keys() & had.keys())
 
 
 def _waiting(before: Settings, wanted: Settings) -> Iterator[str]:
@@ -260,10 +264,17 @@ class Reloader:
         self._watched = watched
         self._as_read = _look(watched) if watched is not None else None
         self._wanted = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    async def settled(self) -> None:
+        """Waits until all that was requested has been put in force or refused."""
+        await self._idle.wait()
 
     def request(self) -> None:
         """Asks for a reload and returns at once. Only for the event loop's thread. Requests that come together count as
         one."""
+        self._idle.clear()
         self._wanted.set()
 
     @asynccontextmanager
@@ -287,6 +298,8 @@ class Reloader:
                 log.error("configuration not applied, the one in force stays: %s", "; ".join(str(error).splitlines()))
             except Exception:
                 log.exception("configuration not applied, the one in force stays")
+            if not self._wanted.is_set():
+                self._idle.set()
 
     async def _read(self) -> Settings:
         try:

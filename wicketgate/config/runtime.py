@@ -7,6 +7,7 @@ from functools import partial
 from time import monotonic, time
 from typing import TYPE_CHECKING
 
+from wicketgate.access.shares import Shares
 from wicketgate.config.call_state import CallState
 from wicketgate.config.lock_file import pin_policy
 from wicketgate.config.plugins import make_plugin_chain
@@ -19,6 +20,7 @@ from wicketgate.gateway.kept_calls import CallStore
 from wicketgate.gateway.options import CallPolicy, HeapKeeper, RetryPolicy, RuntimeOptions, RuntimePolicies
 from wicketgate.gateway.running_calls import RunningLimits
 from wicketgate.gateway.runtime import ProxyRuntime
+from wicketgate.login.waiting import NoWaiting, Waiting
 from wicketgate.peers import Alone, Peers
 from wicketgate.ports import Approver, ArtifactStore, CallContext, LearnedStore, own_approver
 from wicketgate.storage.measures import StorageMeasures
@@ -51,6 +53,8 @@ def make_runtime(
     calls: CallStore | None = None,
     watch: Watch | None = None,
     approver: Callable[[CallContext], Approver] = own_approver,
+    waiting: Waiting | None = None,
+    running: Shares | None = None,
 ) -> ProxyRuntime:
     """Makes a runtime without connecting anything. The caller closes the stores and *auditor*. Raises ConfigError."""
     return ProxyRuntime(
@@ -69,11 +73,13 @@ def make_runtime(
             results=state.results,
             sessions=state.sessions,
             running=running_limits(settings.tasks),
+            running_places=running,
             new_id=partial(secrets.token_hex, 8),
             peers=peers or Alone(),
             calls=calls,
             watch=watch,
             approver=approver,
+            waiting=waiting or NoWaiting(),
         ),
         cache_stable=settings.mcp.cache_stable,
     )
@@ -135,14 +141,20 @@ def make_learned_store(
 
 
 def make_call_store(
-    settings: StorageSettings, measures: StorageMeasures | None = None, redis: "RedisLink | None" = None
+    settings: StorageSettings,
+    most_bytes: int,
+    measures: StorageMeasures | None = None,
+    redis: "RedisLink | None" = None,
 ) -> CallStore | None:
-    """Makes the configured store of long calls; None where nothing outlives the process. Raises ConfigError."""
+    """Makes the configured store of long calls, for *most_bytes*; None where nothing outlives the process. Raises
+    ConfigError."""
     if redis is not None:
         from wicketgate.storage.redis.calls import RedisCallStore
 
-        return RedisCallStore(redis)
-    return None if settings.sqlite_file is None else SQLiteCallStore(settings.sqlite_file, time, measures)
+        return RedisCallStore(redis, most_bytes)
+    if settings.sqlite_file is None:
+        return None
+    return SQLiteCallStore(settings.sqlite_file, time, measures, most_bytes)
 
 
 def make_mcp_session_store(

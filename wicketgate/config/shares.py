@@ -23,19 +23,21 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class GateShares:
     """*chat*: streams; *detached*: those among them that go on without a reader; *calls*: requests of MCP
-    and of ``/operations``. *store*: the one in which processes count together."""
+    and of ``/operations``; *running*: calls without a request. *store*: the one in which processes count together."""
 
     chat: Shares
     detached: Shares
     calls: Shares
+    running: Shares
     store: PlaceStore | None = None
 
     def __iter__(self) -> Iterator[Shares]:
+        """Those that count themselves; of calls without a request their holder does."""
         return iter((self.chat, self.detached, self.calls))
 
     async def aclose(self) -> None:
         """Gives back what is still held, for the other processes."""
-        for shares in self:
+        for shares in (*self, self.running):
             if isinstance(shares, GroupShares):
                 await shares.aclose()
         if self.store is not None:
@@ -59,6 +61,7 @@ def make_shares(
         made("detached", engine.max_streams, engine.max_detached_per_actor),
         # One is taken for each request, most of them for milliseconds.
         made("calls", mcp.max_calls, mcp.max_calls_per_actor, LINGER_S),
+        made("running", settings.tasks.max_running, settings.tasks.max_running_per_actor),
         store,
     )
 

@@ -3,32 +3,38 @@
 import asyncio
 import os
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from time import monotonic, time
 
 from wicketgate.config.settings import Settings, UpstreamSettings
 from wicketgate.config.settings.base import revealed
+from wicketgate.config.upstream_logins import token_source
 from wicketgate.errors import ConfigError
 from wicketgate.fleet.breaker import BreakerPolicy
 from wicketgate.fleet.edge import KnownSecrets
 from wicketgate.fleet.member import Member, UpstreamLimits
 from wicketgate.fleet.server_log import ServerLog, ServerLogs
 from wicketgate.fleet.turns import Turns
+from wicketgate.login.issued import IssuedCredentials
+from wicketgate.login.user_credentials import UserCredentials
 from wicketgate.net import Credentials, Outgoing, make_http_client, origin
-from wicketgate.net.oauth import OAuthCredentials, TokenGrant
 from wicketgate.net.outgoing import shown_origin
 from wicketgate.ports import Upstream
 from wicketgate.upstreams.mcp.client import Connect
 from wicketgate.upstreams.mcp.eras import Mode
 from wicketgate.upstreams.mcp.http import http_transport
+from wicketgate.upstreams.mcp.per_user import Note, UserUpstream
 from wicketgate.upstreams.mcp.shared_stdio import SharedProgram, shared_stdio_transport
 from wicketgate.upstreams.mcp.sse import sse_transport
 from wicketgate.upstreams.mcp.stdio import LastWords, stdio_transport
 from wicketgate.upstreams.mcp.upstream import McpServerUpstream
 from wicketgate.upstreams.openapi.upstream import DocumentSource, FileSource, OpenApiUpstream, ServiceAccess, UrlSource
 from wicketgate.upstreams.python.upstream import PythonUpstream
+
+UsersOf = Callable[[UpstreamSettings], UserCredentials]
+"""Gives the credentials of all callers at one upstream."""
 
 _LISTING_S = 30.0
 _MODES: Mapping[str, Mode] = {"auto": "auto", "2025-11-25": "handshake", "2026-07-28": "modern"}
@@ -41,13 +47,14 @@ def make_members(
     haste: asyncio.Event | None = None,
     owner: Path | None = None,
     logs: ServerLogs | None = None,
+    users: UsersOf | None = None,
 ) -> list[Member]:
     """Makes the enabled upstreams, which connect in *turns*; *haste* ends the grace of child processes. *owner* is the
-    socket of the process that runs stdio servers for several gates. *logs* follow what happens to servers. Raises
-    ConfigError."""
+    socket of the process that runs stdio servers for several gates. *logs* follow what happens to servers. *users*
+    gives the credentials of callers. Raises ConfigError."""
     turns = turns or Turns()
     enabled = [upstream for upstream in settings.upstreams if upstream.enabled]
-    return [make_member(upstream, outgoing, turns, haste, owner, logs) for upstream in enabled]
+    return [make_member(upstream, outgoing, turns, haste, owner, logs, users) for upstream in enabled]
 
 
 def make_member(
@@ -57,9 +64,10 @@ def make_member(
     haste: asyncio.Event | None = None,
     owner: Path | None = None,
     logs: ServerLogs | None = None,
+    users: UsersOf | None = None,
 ) -> Member:
     secrets, log = KnownSecrets(settings.secrets()), None if logs is None else logs.of(settings.name)
-    upstream = make_upstream(settings, outgoing, secrets, turns, haste, owner, log)
+    upstream = make_upstream(settings, outgoing, secrets, turns, haste, owner, log, users)
     return guarded(upstream, upstream_limits(settings), secrets)
 
 
@@ -95,17 +103,34 @@ def make_upstream(
     haste: asyncio.Event | None = None,
     owner: Path | None = None,
     log: ServerLog | None = None,
+    users: UsersOf | None = None,
 ) -> Upstream:
-    """Makes the connector for the kind of this upstream. *secrets* learns each token that is fetched for it."""
+    """Makes the connector for the kind of this upstream. *secrets* learns each token that is fetched for it. Raises
+    ConfigError."""
     secrets, log = secrets or KnownSecrets(), log or ServerLog(time)
     if settings.python:
         folder = str(Path(settings.cwd or ".").resolve())
         return PythonUpstream(settings.name, settings.python, threads=settings.threads, folder=folder)
     if settings.openapi:
         return _openapi_upstream(settings, outgoing, secrets, turns)
+    if settings.is_per_user:
+        if users is None:
+            raise ConfigError(f"upstreams.{settings.name}.credentials: no logins of users are kept here")
+        return UserUpstream(
+            settings.name,
+            users(settings),
+            lambda own, note: _mcp_upstream(settings, _over_http(settings, outgoing, own), turns, note),
+            now=monotonic,
+            max_sessions=settings.max_user_sessions,
+            note=log.note,
+        )
+    return _mcp_upstream(settings, _connect(settings, outgoing, secrets, haste, owner, log), turns, log.note)
+
+
+def _mcp_upstream(settings: UpstreamSettings, connect: Connect, turns: Turns | None, note: Note) -> McpServerUpstream:
     return McpServerUpstream(
         settings.name,
-        _connect(settings, outgoing, secrets, haste, owner, log),
+        connect,
         connect_timeout_s=settings.connect_within_s,
         jitter=random.random,
         turns=turns,
@@ -114,7 +139,7 @@ def make_upstream(
         instructions=settings.instructions,
         tried=shown_origin(settings.url) if settings.url else settings.command[0],
         fetches=fetching_program(settings.command),
-        note=log.note,
+        note=note,
     )
 
 
@@ -160,14 +185,18 @@ def _connect(
             last_words=LastWords(settings.name, heard=log.line),
             haste=haste,
         )
+    return _over_http(settings, outgoing, _credentials(settings, outgoing, secrets))
+
+
+def _over_http(settings: UpstreamSettings, outgoing: Outgoing, credentials: Credentials | None) -> Connect:
     return partial(
         sse_transport if settings.transport == "sse" else http_transport,
         settings.name,
         settings.url,
         revealed(settings.headers),
         outgoing=outgoing,
-        credentials=_credentials(settings, outgoing, secrets),
-        max_answer_bytes=max_bytes,
+        credentials=credentials,
+        max_answer_bytes=settings.max_answer_bytes,
     )
 
 
@@ -204,16 +233,6 @@ def _openapi_upstream(
 
 def _credentials(settings: UpstreamSettings, outgoing: Outgoing, secrets: KnownSecrets) -> Credentials | None:
     """Credentials besides the static headers."""
-    oauth = settings.oauth
-    if oauth is None:
+    if settings.oauth is None:
         return None
-    grant = TokenGrant(
-        oauth.token_url,
-        oauth.client_id,
-        oauth.client_secret.get_secret_value() if oauth.client_secret else "",
-        oauth.scope,
-        oauth.audience,
-        oauth.refresh_token.get_secret_value() if oauth.refresh_token else "",
-        in_form=oauth.auth_method == "post",
-    )
-    return OAuthCredentials(settings.name, grant, outgoing, monotonic, secrets.learn)
+    return IssuedCredentials(settings.name, token_source(settings, outgoing), time, secrets.learn)

@@ -24,7 +24,7 @@ _VERSION = 1
 class RunState:
     """A run before its model is asked anew. *call_ids* are those that its stream has used, *turns* counts those that
     called tools, *standing* are the ids of approvals that wait for their calls. *waiting*: a call of the last round
-    waits for its owner, so that the run ends."""
+    waits for its owner, *connecting*: for a login of its caller, so that the run ends."""
 
     messages: Sequence[Message]
     call_ids: Collection[str]
@@ -33,6 +33,7 @@ class RunState:
     turns: int = 0
     standing: Sequence[str] = ()
     waiting: bool = False
+    connecting: bool = False
 
 
 Fate = Literal["over", "goes_on", "lost"]
@@ -86,6 +87,7 @@ class Recorder:
                 "actor": identity.actor,
                 "permissions": identity.permissions,
                 "key_id": identity.key_id,
+                "token": identity.row()[3:],
                 "correlation_id": context.correlation_id,
                 "session": context.session,
                 "source": context.source,
@@ -107,6 +109,7 @@ class Recorder:
                 "call_ids": sorted(state.call_ids),
                 "standing": state.standing,
                 "waiting": state.waiting,
+                "connecting": state.connecting,
             },
             state.messages,
         )
@@ -149,9 +152,15 @@ def _read(parts: Sequence[bytes], most_bytes: int) -> Saved:
     first, *others = [json.loads(part) for part in parts]
     if first["version"] != _VERSION:
         raise ValueError("parts of another version")
-    identity = Identity(first["actor"], tuple(first["permissions"]), first["key_id"])
+    # Parts that were written before there were tokens have none.
+    identity = Identity.of_row([first["actor"], first["permissions"], first["key_id"], *first.get("token", ())])
     context = CallContext(
-        identity, first["correlation_id"], first["session"], source=first["source"], meta=dict(first["meta"])
+        identity,
+        first["correlation_id"],
+        first["session"],
+        source=first["source"],
+        door="chat",
+        meta=dict(first["meta"]),
     )
     messages: list[Message] = []
     for part in (first, *others):
@@ -169,6 +178,7 @@ def _read(parts: Sequence[bytes], most_bytes: int) -> Saved:
             latest["turns"],
             tuple(latest["standing"]),
             latest["waiting"],
+            latest.get("connecting", False),
         )
     elif first["decides"]:
         raise ValueError("a run that had decisions to act on is not begun again")

@@ -196,7 +196,7 @@ def call_context(
     metadata = request.metadata
     scope = "run" if metadata.conversation_id is None else "conversation"
     session = session_key(scope, identity.actor, metadata.conversation_id or metadata.correlation_id)
-    return CallContext(identity, metadata.correlation_id, session, source=source, meta=meta)
+    return CallContext(identity, metadata.correlation_id, session, source=source, door="chat", meta=meta)
 
 
 def _explain(error: ValidationError) -> str:

@@ -9,7 +9,9 @@ from typing import Any, ClassVar, Literal
 from wicketgate.gateway.options import TokenCost
 from wicketgate.models.provider import TextDelta, Usage
 
-DoneReason = Literal["stop", "length", "content_filter", "max_iterations", "approval_required", "cancelled"]
+DoneReason = Literal[
+    "stop", "length", "content_filter", "max_iterations", "approval_required", "connect_required", "cancelled"
+]
 
 
 @dataclass(frozen=True, slots=True)

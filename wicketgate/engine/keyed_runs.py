@@ -9,7 +9,7 @@ import hashlib
 import json
 import logging
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
-from contextlib import AsyncExitStack, aclosing
+from contextlib import AsyncExitStack, aclosing, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -26,6 +26,7 @@ from wicketgate.engine.loop import Engine
 from wicketgate.log_text import correlation_id
 from wicketgate.models.provider import Usage
 from wicketgate.ports import NO_META
+from wicketgate.task_end import end_tasks
 
 log = logging.getLogger("wicketgate.engine")
 
@@ -100,6 +101,37 @@ class RunReader:
     async def aclose(self) -> None:
         """Release the place and the journal. Later calls do nothing."""
         await self._held.aclose()
+
+
+class _Writing:
+    """The batches of a run on their way into its journal, one behind the other. An interruption ends the wait for the
+    journal, so that the engine can end its model and its tools; what the run has said is written all the same."""
+
+    def __init__(self, journal: Journal, name: str, interruption: Interruption) -> None:
+        self._journal = journal
+        self._name = name
+        self._interruption = interruption
+        self._under_way: asyncio.Task[None] | None = None
+
+    async def append(self, events: Sequence[bytes], completed: Sequence[str], part: bytes) -> None:
+        """Raises JournalAway."""
+        await self.settled()
+        self._under_way = asyncio.create_task(self._journal.append(self._name, events, completed, part))
+        if self._interruption.reason is None:
+            with suppress(Interrupted):
+                await self._interruption.wait(asyncio.shield(self._under_way))
+                self._under_way = None
+
+    async def settled(self) -> None:
+        """Wait until all is written. Raises JournalAway."""
+        if self._under_way is not None:
+            await self._under_way
+            self._under_way = None
+
+    async def aclose(self) -> None:
+        """Write nothing more."""
+        if self._under_way is not None:
+            await end_tasks(self._under_way)
 
 
 class KeyedRuns:
@@ -226,7 +258,7 @@ class KeyedRuns:
             await self._run(name, *found)
 
     async def _resumed(self, abandoned: Abandoned, standing: Standing) -> tuple[Saved, Place] | list[bytes]:
-        """What is run, at its place; or the events with which it ends."""
+        """Return the run and its place; or the events with which it ends."""
         saved = read_parts(abandoned.parts, self._limits.state_bytes)
         correlation_id.set(saved.context.correlation_id)
         identity, usage = saved.context.identity, Usage()
@@ -268,6 +300,7 @@ class KeyedRuns:
         released = False
         self._running.add(name)
         claim = partial(self._journal.claim_call, name)
+        writing = _Writing(self._journal, name, place.interruption)
         states: list[RunState] = []
         keep = states.append if self._journal.outlives else None
         try:
@@ -277,6 +310,7 @@ class KeyedRuns:
                 async with aclosing(engine_run) as batches:
                     async for batch in batches:
                         completed = [event.id for event in batch if isinstance(event, ToolOutput | ToolFailure)]
+                        await writing.settled()
                         if place.interruption.reason == "handed_over" and _is_cut_short(batch):
                             released = saved.recorder.resumes and await self._journal.release(name)
                             if released:
@@ -284,17 +318,17 @@ class KeyedRuns:
                                 break
                             place.interruption.reason = "cancelled"
                         part = saved.recorder.next(states.pop()) if states else b""
-                        try:
-                            await self._journal.append(name, [encode(event) for event in batch], completed, part)
-                        except JournalAway:
-                            log.warning("a run ends here: another process has it now")
-                            break
+                        await writing.append([encode(event) for event in batch], completed, part)
                         await asyncio.sleep(0)  # a model that never waits must leave the loop to others
+                await writing.settled()
                 watching.cancel()
-        except Exception:
+        except* JournalAway:
+            log.warning("a run ends here: another process has it now")
+        except* Exception:
             # The last boundary of this task. Readers find no end in the journal, and report that.
             log.exception("a run was lost")
         finally:
+            await writing.aclose()
             self._running.discard(name)
             if place.interruption.reason is not None:
                 # Readers still hold the place; a later run under this name must not be interrupted by its past.

@@ -10,7 +10,8 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 
 from wicketgate.access.identity import Identity, Standing, always_good
-from wicketgate.engine.approvals import ApprovalDesk, RunApprovals
+from wicketgate.engine.approval_desk import ApprovalDesk
+from wicketgate.engine.approvals import RunApprovals
 from wicketgate.engine.checkpoint import RunState
 from wicketgate.engine.contract import ChatRequest, call_context, message_json
 from wicketgate.engine.events import Done, DoneReason, ErrorEvent, Event, ToolCallEvent, ToolResult, text_for_model
@@ -140,6 +141,7 @@ class _Run:
         guard = LoopGuard(limits.loop_guard, self._messages)
         self._rounds = ToolRounds(engine.surface, context, limits, interruption, guard, engine.standing, claim)
         self._rounds.cost, self._rounds.waiting = state.cost, state.waiting
+        self._rounds.connecting = state.connecting
         self._approvals: RunApprovals | None = None
         self.usage = state.usage
         self.in_tools = False
@@ -210,6 +212,8 @@ class _Run:
     def _stop(self) -> DoneReason | None:
         if self._rounds.waiting:
             return "approval_required"
+        if self._rounds.connecting:
+            return "connect_required"
         return "max_iterations" if self._turns and self._turns == self._max_iterations else None
 
     def _complete(self, turn: Turn, results: Mapping[str, ToolResult]) -> None:
@@ -226,9 +230,10 @@ class _Run:
         if self._keep is None or self._rounds.out_of_order:
             return
         standing = tuple(self._approvals.standing) if self._approvals is not None else ()
-        waiting = self._rounds.waiting
+        waiting, connecting = self._rounds.waiting, self._rounds.connecting
+        cost = self._rounds.cost
         self._keep(
-            RunState(self._messages, self._call_ids, self.usage, self._rounds.cost, self._turns, standing, waiting)
+            RunState(self._messages, self._call_ids, self.usage, cost, self._turns, standing, waiting, connecting)
         )
 
     async def _resume(self, approvals: RunApprovals) -> AsyncGenerator[Sequence[Event], None]:

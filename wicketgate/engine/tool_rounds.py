@@ -8,9 +8,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from wicketgate.access.identity import Standing, always_good
-from wicketgate.engine.approvals import REQUIRED, CallApprover, Redeemed, RunApprovals
+from wicketgate.engine.approvals import REQUIRED, RunApprovals
+from wicketgate.engine.call_approvers import CallApprover, Redeemed
 from wicketgate.engine.events import ToolFailure, ToolOutput, ToolResult, text_for_model
 from wicketgate.engine.limits import Interrupted, Interruption
+from wicketgate.errors import ConnectRequired
 from wicketgate.faces.surface import ModelSurface, UnknownTool
 from wicketgate.gateway.options import TokenCost
 from wicketgate.models.provider import Message, ToolCall
@@ -20,6 +22,7 @@ ClaimCall = Callable[[str], Awaitable[bool]]
 """Takes the id of a call. True the first time that this call is claimed. Raises NotAdmitted."""
 
 _LOOP_PREFIX = "loop_guard: "
+_CONNECT = f'{{"error":"{ConnectRequired.code}"'
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +68,8 @@ class LoopGuard:
         )
 
     def note(self, call: ToolCall, result: str) -> None:
-        if self._most is None or result.startswith(_LOOP_PREFIX):
+        # A call that waits for a login is made again when that has come about, as often as it takes.
+        if self._most is None or result.startswith((_LOOP_PREFIX, _CONNECT)):
             return
         key = _key(call)
         seen, times = self._seen.get(key, (result, 0))
@@ -87,7 +91,8 @@ class LoopGuard:
 
 class ToolRounds:
     """Runs the tools of one stream. *cost* sums the tokens of its calls; *waiting* is true once one waits for the
-    owner, *out_of_order* once one failed for a reason that fails every other too."""
+    owner, *connecting* once one waits for a login of its caller, *out_of_order* once one failed for a reason that fails
+    every other too."""
 
     def __init__(
         self,
@@ -108,6 +113,7 @@ class ToolRounds:
         self._claim = claim
         self.cost = TokenCost()
         self.waiting = False
+        self.connecting = False
         self.out_of_order = False
 
     async def run_turn(
@@ -144,7 +150,11 @@ class ToolRounds:
         refused = [ToolFailure(each.call.id, each.refusal) for each in approvals.resumed if each.approval is None]
         if refused:
             yield refused
-        approved = [(each.call, Redeemed(each.approval)) for each in approvals.resumed if each.approval is not None]
+        approved = [
+            (each.call, Redeemed(each.approval, each.granted))
+            for each in approvals.resumed
+            if each.approval is not None
+        ]
         async with aclosing(self._run(approved)) as finished:
             async for results in finished:
                 yield results
@@ -199,6 +209,7 @@ class ToolRounds:
         # A call that waits for the owner ends the stream after this round.
         self.cost += result.cost
         self.out_of_order |= result.out_of_order
+        self.connecting |= result.connects
         if approver is not None and approver.waiting:
             self.waiting = True
             return ToolFailure(call.id, f"{REQUIRED}{approver.waiting}")

@@ -1,4 +1,4 @@
-"""The calls that wait for their owners, as this process knows them, and what was decided about them (OPS-253 to
+"""The calls that wait for an approval, as this process knows them, and what was decided about them (OPS-253 to
 OPS-258).
 
 The list is for people: nothing counts by being in it. An approval counts by its sealed id alone, once over all
@@ -11,7 +11,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from wicketgate.access.approvers import Needs, Vote
 from wicketgate.gateway.call_memory import canonical_json
+from wicketgate.ports import Door
 
 MOST = 500
 MOST_OF_ACTOR = 50
@@ -21,14 +23,18 @@ MOST_SHOWN_BYTES = 16_384
 _MOST_NAMES = 50
 
 Decision = Literal["approve", "deny"]
-Change = Literal["new", "decided", "expired"]
+Verdict = Literal["", "run", "denied", "denied_by_others", "changed"]
+"""The use of a decision for a call: empty if there is none, *changed* where the definition differs by now."""
+Change = Literal["new", "voted", "decided", "expired"]
+"""*voted*: one of several approvers has agreed."""
 
 
 @dataclass(slots=True)
 class WaitingCall:
     """A call that was asked about. *id* is the list's own handle, *approval* the sealed id. Times are in seconds since
     the epoch. *args* is None where they are too large to be read. *arguments* is their digest. *from_chat*: the client
-    of a chat has the sealed id, and may bring the decision itself."""
+    of a chat has the sealed id, and may bring the decision itself. *key_id*, *source* and *door* say who called, from
+    where. *needs*: who has to approve, where that is not the actor; *votes* are their words so far."""
 
     id: str
     approval: str
@@ -41,9 +47,19 @@ class WaitingCall:
     asked_at: float
     expires_at: float
     from_chat: bool = False
+    key_id: str = ""
+    source: str = ""
+    door: Door = ""
     decision: Decision | None = None
     decided_at: float = 0.0
     used: bool = False
+    needs: Needs = ()
+    votes: tuple[Vote, ...] = ()
+
+    @property
+    def same(self) -> tuple[str, str, str, str, Needs]:
+        """Equal for the very same calls."""
+        return self.actor, self.tool_id, self.definition, self.arguments, self.needs
 
 
 Listener = Callable[[WaitingCall, Change], None]
@@ -74,21 +90,25 @@ class WaitingCalls:
         """The last that were decided, newest first."""
         return list(self._decided)
 
-    def count(self, actor: str | None = None) -> int:
-        """The number of those that wait: of one actor, or of all."""
-        return sum(actor is None or each.actor == actor for each in self.waiting())
-
     def find(self, id: str) -> WaitingCall | None:
         self.lapse()
         return self._waiting.get(id)
 
     def asks_already(self, call: WaitingCall) -> bool:
         """True if the very same call waits, with nobody else who could bring its decision."""
-        same = (call.actor, call.tool_id, call.definition, call.arguments)
-        return not call.from_chat and any(
-            (each.actor, each.tool_id, each.definition, each.arguments) == same and not each.from_chat
-            for each in self._waiting.values()
-        )
+        return not call.from_chat and self.waits(*call.same)
+
+    def waits(self, actor: str, tool_id: str, definition: str, arguments: str, needs: Needs) -> bool:
+        """True if such a call waits, without a chat behind it."""
+        return bool(self._twins((actor, tool_id, definition, arguments, needs)))
+
+    def drop_twins(self, actor: str, tool_id: str, definition: str, arguments: str, needs: Needs) -> None:
+        """Takes a call off the list that was decided elsewhere, where it was made at the same moment."""
+        for each in self._twins((actor, tool_id, definition, arguments, needs)):
+            self.drop(each)
+
+    def _twins(self, wanted: tuple[str, str, str, str, Needs]) -> list[WaitingCall]:
+        return [each for each in self._waiting.values() if each.same == wanted and not each.from_chat]
 
     def add(self, call: WaitingCall) -> None:
         self.lapse()
@@ -104,6 +124,11 @@ class WaitingCalls:
         self._waiting[call.id] = call
         self._tell(call, "new")
         self._look_later()
+
+    def vote(self, call: WaitingCall, vote: Vote) -> None:
+        """Notes the word of one of several approvers; *call* stays on the list."""
+        call.votes = (*call.votes, vote)
+        self._tell(call, "voted")
 
     def decide(self, call: WaitingCall, decision: Decision, *, stands: bool) -> None:
         """Takes *call* off the list. *stands*: its next same call is run, or refused, by this decision."""
@@ -124,17 +149,31 @@ class WaitingCalls:
                 return each
         return None
 
-    def standing(self, actor: str, tool_id: str, arguments: Callable[[], str]) -> Iterator[WaitingCall]:
+    def standing(self, actor: str, tool_id: str, arguments: str) -> Iterator[WaitingCall]:
         """Yields the decisions on calls like this one, oldest first. Each is taken: it stands no more."""
-        self.lapse()
-        for each in list(self._standing.values()):
-            same = each.actor == actor and each.tool_id == tool_id and each.arguments == arguments()
-            if same and self._standing.pop(each.id, None) is not None:
+        for each in self._standing_like(actor, tool_id, arguments):
+            if self._standing.pop(each.id, None) is not None:
                 yield each
 
-    def take(self, call: WaitingCall) -> None:
-        """Lets the decision on *call* stand no more."""
-        self._standing.pop(call.id, None)
+    def stands(self, actor: str, tool_id: str, arguments: str) -> bool:
+        """True if there is a decision on a call like this one."""
+        return bool(self._standing_like(actor, tool_id, arguments))
+
+    def _standing_like(self, *wanted: str) -> list[WaitingCall]:
+        self.lapse()
+        return [each for each in self._standing.values() if (each.actor, each.tool_id, each.arguments) == wanted]
+
+    def brought(self, actor: str, approval: str, decision: Decision, *, runs: bool) -> bool:
+        """Takes a call off the list whose decision has come by itself; false if there is none."""
+        call = self.of_approval(actor, approval)
+        if call is None:
+            return False
+        call.used = runs
+        if call.decision is None:
+            self.decide(call, decision, stands=False)
+        else:
+            self._standing.pop(call.id, None)
+        return True
 
     def put_back(self, call: WaitingCall) -> None:
         """Undoes a take: the decision could not be used."""

@@ -13,7 +13,7 @@ from wicketgate.catalog.card_lines import lines_of_json
 from wicketgate.catalog.catalog import Catalog
 from wicketgate.catalog.selectable import SelectableItem
 from wicketgate.catalog.tool_id import Visible
-from wicketgate.errors import ArgsInvalid, GatewayError, OutOfOrder, UpstreamUnavailable
+from wicketgate.errors import ArgsInvalid, ConnectRequired, GatewayError, OutOfOrder, UpstreamUnavailable
 from wicketgate.faces.long_calls import LongCalls, execution_result
 from wicketgate.faces.meta_tool import (
     CONNECTING,
@@ -27,9 +27,10 @@ from wicketgate.faces.meta_tool import (
 )
 from wicketgate.faces.surface import SurfaceResult, SurfaceTool, UnknownTool
 from wicketgate.gateway.archive import CALL_HANDLE
+from wicketgate.gateway.browsing import Browse
 from wicketgate.gateway.calls import DryRun
 from wicketgate.gateway.options import Meter, NoMeter
-from wicketgate.gateway.runtime import Browse, ProxyRuntime
+from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.ports import CallContext
 
 MAX_TOP_K = 50
@@ -94,6 +95,7 @@ _BROWSE, _EXECUTE, _VIEW = _TOOLS
 _ARGUMENTS = {tool.name: frozenset(tool.input_schema["properties"]) for tool in _TOOLS}
 
 
+_MAX_WAITING = 5
 _TOKENS_OF_A_NAME = 3
 """At least: a name, its count, and a comma."""
 
@@ -123,7 +125,8 @@ class GatewayFace:
         count = self._runtime.tokens.count
         items = (item for item in catalog.items.values() if visible is None or visible(item.id))
         most_named = max(self._spare_tokens, 0) // _TOKENS_OF_A_NAME
-        line = inventory(items, lambda line: count(f" {line}") + 1 <= self._spare_tokens, most_named)
+        waiting = self._runtime.first_logins.waiting() if visible is None else ()
+        line = inventory(items, lambda line: count(f" {line}") + 1 <= self._spare_tokens, most_named, waiting)
         return replace(_BROWSE, description=f"{_BROWSE.description} {line}".rstrip()), _EXECUTE, _VIEW
 
     def may_write(self, name: str, arguments: Mapping[str, Any], context: CallContext) -> bool:
@@ -143,7 +146,11 @@ class GatewayFace:
         try:
             result = await self._call(name, arguments, context)
         except GatewayError as error:
-            result = replace(failure(error), out_of_order=isinstance(error, OutOfOrder))
+            result = replace(
+                failure(error),
+                out_of_order=isinstance(error, OutOfOrder),
+                connects=isinstance(error, ConnectRequired),
+            )
         outcome = result.structured.get("error") or result.structured.get("status") or "ok"
         self._meter.meta_tool(name, outcome, clock() - began, result.cost)
         return result
@@ -168,7 +175,7 @@ class GatewayFace:
         if (query is None) == (path is None):
             raise ArgsInvalid("tool_browse takes exactly one of query and path.")
         top_k = _top_k(fields)
-        await self._runtime.prepare(context, path)
+        await self._runtime.browsing.prepare(context, path)
         if isinstance(query, str):
             return await _written(await self._runtime.browse_query(query, top_k, context))
         if isinstance(path, str):
@@ -180,7 +187,7 @@ class GatewayFace:
         dry_run = fields.get("dry_run", False)
         if not isinstance(dry_run, bool):
             raise ArgsInvalid("dry_run must be true or false.", path=tool_id)
-        await self._runtime.prepare(context)
+        await self._runtime.browsing.prepare(context)
         args = fields.get("args", {})
         if not dry_run and self._long_calls.may_leave(context):
             return await self._long_calls.execute(tool_id, args, context)
@@ -242,13 +249,24 @@ def _top_k(fields: Mapping[str, Any]) -> int | None:
     return top_k
 
 
-def inventory(items: Iterable[SelectableItem], fits: Callable[[str], bool], most_named: int | None = None) -> str:
+def inventory(
+    items: Iterable[SelectableItem],
+    fits: Callable[[str], bool],
+    most_named: int | None = None,
+    waiting: Sequence[str] = (),
+) -> str:
     """The tools behind the gate in one line, for a model that has not browsed yet (FACE-16).
 
     It names the largest namespaces with the number of their tools, as many as *fits* admits. The same tools give the
     same line; it is empty if not even the totals fit. More than *most_named* are not tried: counting the tokens of
-    hundreds of names, once for each, would hold the event loop.
+    hundreds of names, once for each, would hold the event loop. *waiting* are servers at which callers have to connect
+    an account first; they are named if there is room.
     """
+    if waiting:
+        first = f"To connect first: {', '.join(waiting[:_MAX_WAITING])}{', …' if len(waiting) > _MAX_WAITING else ''}."
+        if fits(first):
+            line = inventory(items, lambda line: fits(f"{line} {first}"), most_named)
+            return f"{line} {first}".lstrip()
     counts = Counter(item.namespace for item in items)
     if not counts:
         return "No tools are here now."

@@ -77,7 +77,7 @@ class LongCalls:
         async with self._of_this_request(call, caller):
             if not await _ends_within(call, self._running.limits.after_s):
                 try:
-                    self._running.hold(call)
+                    await self._running.hold(call)
                 except RateLimited:
                     # No place is left: it is this request's alone, as it would be without handles.
                     await call.settled(None)
@@ -95,7 +95,7 @@ class LongCalls:
             return await self._view(handle, selector, context)
         answer = await self._ask(home, handle, selector, context)
         if answer is None:
-            answer = (await self._runtime.left_behind(handle, context))["outcome"]
+            answer = (await self._runtime.viewing.left_behind(handle, context))["outcome"]
         if "error" in answer:
             raise unpack_error(answer["error"])
         result = json_result(answer["result"], is_error=answer["is_error"])
@@ -111,7 +111,7 @@ class LongCalls:
             asked = {
                 "handle": handle,
                 "selector": selector,
-                "identity": [identity.actor, identity.permissions, identity.key_id],
+                "identity": identity.row(),
                 "context": [context.correlation_id, context.session, context.source],
                 "meta": dict(context.meta),
                 "answers": answers and [answers.responses, answers.request_state, answers.definition],
@@ -124,11 +124,10 @@ class LongCalls:
     async def _for_peer(self, payload: Payload) -> Payload:
         """A view for a client of another process, which has authenticated it."""
         asked = from_payload(payload)
-        actor, permissions, key_id = asked["identity"]
         trace, session, source = asked["context"]
         lent = asked["caller"] and self._kept.callers.lent(asked["caller"])
         context = CallContext(
-            Identity(actor, tuple(permissions), key_id),
+            Identity.of_row(asked["identity"]),
             trace,
             session,
             AttendedCaller(lent) if lent else SILENT,
@@ -147,7 +146,7 @@ class LongCalls:
     async def _view(self, handle: str, selector: object, context: CallContext) -> SurfaceResult:
         """``view`` of a call of this process."""
         kind, timeout_s = self._read(handle, selector)
-        async with self._runtime.watching(handle, context) as call:
+        async with self._runtime.viewing.watching(handle, context) as call:
             is_answered = call.question is not None and context.answers is not None
             if not is_answered:
                 if kind == "cancel" and not call.ended:
@@ -228,7 +227,7 @@ def _packed(result: SurfaceResult) -> dict[str, Any]:
 
 
 def _ended(call: RunningCall[Execution]) -> dict[str, Any] | None:
-    """What is kept of an ended call. A question is for the process that knows the arguments."""
+    """Pack a call that has ended. A question is for the process that knows the arguments."""
     if call.question is not None:
         return None
     try:

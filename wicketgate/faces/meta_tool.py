@@ -8,6 +8,7 @@ from typing import Any
 
 import anyio
 
+from wicketgate.access.approvers import described
 from wicketgate.catalog.catalog import Catalog
 from wicketgate.catalog.selectable import SelectableItem, other_fields, shown_annotations
 from wicketgate.catalog.tool_id import Visible
@@ -82,9 +83,10 @@ def _written_out(icon: object) -> bool:
 def dry_run_result(dry: DryRun) -> SurfaceResult:
     summary = "The arguments are valid. This was a dry run: nothing was called."
     checks = {"schema_validation": "pass"}
-    if dry.needs_approval:
-        summary += " The call itself needs the owner's approval."
-        checks["approval"] = "required"
+    if dry.approval is not None:
+        by = described(dry.approval.needs)
+        summary += f" The call itself needs the approval of {by or 'its owner'}."
+        checks |= {"approval": "required", "approval_by": by or "caller"}
     envelope = ResultEnvelope("ok", summary, (), (), {"tool_id": dry.tool_id, **dry.notes})
     body = {
         **envelope.as_dict(),
@@ -151,13 +153,14 @@ class ToolLists:
         self._runtime = runtime
         self._make = make
         self._catalog: Catalog | None = None
+        self._waiting: Sequence[str] = ()
         self._made: dict[Visible | None, Sequence[SurfaceTool]] = {}
         self._making = anyio.Lock()
 
     async def prepare(self, context: CallContext) -> None:
         """Make the list of this caller, in a thread before a large catalog. ``of`` is a look-up then (BROWSE-59)."""
         while True:
-            await self._runtime.prepare(context)
+            await self._runtime.browsing.prepare(context)
             catalog, visible = self._runtime.catalog(), self._runtime.visible(context)
             if len(catalog.items) <= LARGE or self._has(catalog, visible):
                 return
@@ -176,11 +179,13 @@ class ToolLists:
         return self._made[visible]
 
     def _has(self, catalog: Catalog, visible: Visible | None) -> bool:
-        return catalog is self._catalog and visible in self._made
+        current = catalog is self._catalog and self._waiting == self._runtime.first_logins.waiting()
+        return current and visible in self._made
 
     def _keep(self, catalog: Catalog, visible: Visible | None, made: Sequence[SurfaceTool]) -> None:
-        if catalog is not self._catalog:
-            self._catalog = catalog
+        waiting = self._runtime.first_logins.waiting()
+        if catalog is not self._catalog or waiting != self._waiting:
+            self._catalog, self._waiting = catalog, waiting
             self._made.clear()
         self._made[visible] = made
         if len(self._made) > _MAX_AUDIENCES:

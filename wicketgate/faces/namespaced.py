@@ -30,10 +30,12 @@ from wicketgate.faces.routing import (
     RoutedRequest,
     ToolNames,
     data_with_uri,
+    join_name,
     parse_incoming_request,
     prepare_outgoing_response,
 )
 from wicketgate.faces.surface import Refusal, SurfaceResult, SurfaceTool
+from wicketgate.gateway.first_logins import CONNECT
 from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.ports import CallContext, UpstreamStatus
 
@@ -93,7 +95,16 @@ class NamespacedFace:
         except Refusal:
             await self._runtime.audit_unknown(name, context)
             raise
-        tool_id = names.targets.get((routed.target_server, routed.request.name))
+        target = routed.target_server, routed.request.name
+        tool_id = names.targets.get(target)
+        if tool_id is None and routed.target_server in self._runtime.first_logins.shown_to(context.identity):
+            try:
+                opened = await self._runtime.offer_login(":".join(target), context)
+            except GatewayError as error:
+                return self._failed(error, routed)
+            tool_id = self._index().names.targets.get(target)
+            if tool_id is None and opened and routed.request.name == CONNECT:
+                return json_result({"connected": opened})
         if tool_id is None:
             await self._runtime.audit_unknown(name, context)
             raise self._unknown(routed, context)
@@ -108,12 +119,16 @@ class NamespacedFace:
             called = routed.update_request(replace(routed.request, name=error.name or routed.request.name))
             message = prepare_outgoing_response(error.refusal, called)
             raise Refusal(error.upstream_code, message, data_with_uri(error.data, routed), theirs=True) from None
-        except (UpstreamUnavailable, UpstreamTimeout, UpstreamError) as error:
-            raise Refusal(UPSTREAM_FAILED, error.message, {"error": error.code, "retryable": error.retryable}) from None
         except GatewayError as error:
-            error.path = routed.namespaced_name
-            return json_result(error.as_dict(), is_error=True)
+            return self._failed(error, routed)
         return SurfaceResult.unchanged(with_links(result, routed.target_server))
+
+    def _failed(self, error: GatewayError, routed: RoutedRequest) -> SurfaceResult:
+        """The result of a call that failed with *error*. Raises Refusal for a failure that no model can mend."""
+        if isinstance(error, UpstreamUnavailable | UpstreamTimeout | UpstreamError):
+            raise Refusal(UPSTREAM_FAILED, error.message, {"error": error.code, "retryable": error.retryable}) from None
+        error.path = routed.namespaced_name
+        return json_result(error.as_dict(), is_error=True)
 
     def _unknown(self, routed: RoutedRequest, context: CallContext) -> Refusal:
         """The same answer for a tool that is unknown and for one that this caller may not see."""
@@ -151,11 +166,16 @@ class NamespacedFace:
         return any(item.server == server and (visible is None or visible(item.id)) for item, _ in self._index().tools)
 
     def _shown(self, catalog: Catalog, visible: Visible | None, *, for_app: bool = True) -> tuple[SurfaceTool, ...]:
-        return tuple(
+        shown = tuple(
             tool
             for item, tool in self._index(catalog).tools
             if (visible is None or visible(item.id)) and (for_app or item.id not in catalog.app_tools)
         )
+        waiting = self._runtime.first_logins.waiting() if visible is None else ()
+        if not waiting:
+            return shown
+        # In place of tools that nobody knows yet, and in the same order.
+        return tuple(sorted((*shown, *map(_connecting, waiting)), key=lambda tool: (tool.name.casefold(), tool.name)))
 
     def _index(self, catalog: Catalog | None = None) -> "_Index":
         """The names and definitions of *catalog*, or of the one in force; made once for each, maybe in a thread."""
@@ -186,6 +206,12 @@ class _Index:
     names: ToolNames
     tools: Sequence[tuple[SelectableItem, SurfaceTool]]
     has_pages: bool
+
+
+def _connecting(server: str) -> SurfaceTool:
+    """The tool that stands for a server that waits for a first login (UP-177)."""
+    what = f"Connect your own account at {server}. Its tools are listed then."
+    return SurfaceTool(join_name(server, CONNECT), what, {"type": "object"})
 
 
 def _tool(item: SelectableItem, name: str) -> SurfaceTool:

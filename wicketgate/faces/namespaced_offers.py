@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from wicketgate.access.policy import Allowed
 from wicketgate.catalog.card import one_line
-from wicketgate.errors import Forbidden, GatewayError, UpstreamRefused, UpstreamUnavailable
+from wicketgate.errors import ConnectRequired, Forbidden, GatewayError, UpstreamRefused, UpstreamUnavailable
 from wicketgate.faces.apps import APPS
 from wicketgate.faces.links import with_links
 from wicketgate.faces.namespaced import UPSTREAM_FAILED, NamespacedFace
@@ -95,7 +95,7 @@ class NamespacedOffers:
         """The items, sorted by address without regard to case."""
         right: Right = "prompts" if kind == "prompts" else "resources"
         servers = [name for name in self._fleet.support() if self._may(context, right, name)]
-        listing = await self._screening.list_all(kind, servers)
+        listing = await self._screening.list_all(kind, servers, context.identity)
         address = ADDRESS[kind]
         shown: dict[str, Mapping[str, Any]] = {}
         missing = dict(listing.missing)
@@ -135,7 +135,7 @@ class NamespacedOffers:
         """The entry of one skill: of the list where it is there, otherwise as its server gives it."""
         routed = await self._routed("skills/get", params, "resources", context)
         server, uri = routed.target_server, routed.request.name
-        listing = await self._screening.list_all("skills", [server])
+        listing = await self._screening.list_all("skills", [server], context.identity)
         entry = await self._skills.listed(server, uri, context.identity)
         if entry is not None:
             return {"skill": entry, "ttlMs": listing.fresh_ms, "cacheScope": "private"}
@@ -186,13 +186,14 @@ class NamespacedOffers:
 
         try:
             return await self._pass_on(routed, own, "complete", right, context)
-        except _Withheld:
+        except (_Withheld, _NotConnected):
             return {"completion": {"values": []}}
 
     async def subscribe(self, uri: str, context: CallContext) -> Callable[[], None]:
         routed = await self._routed("resources/subscribe", {"uri": uri}, "resources", context)
         server, own_uri, actor = routed.target_server, routed.request.name, context.identity.actor
         try:
+            await self._fleet.attend_for(server, context.identity)
             self._fleet.follow(server, own_uri, actor)
         except GatewayError as error:
             raise _refusal(error, routed) from None
@@ -220,7 +221,7 @@ class NamespacedOffers:
                 notify(change)
                 return
             for uri in [*self._followed.get((server, change.uri), ())]:
-                notify(ResourceChanged(uri))
+                notify(ResourceChanged(uri, change.actor))
 
         self._fleet.watch(translate)
 
@@ -258,7 +259,7 @@ class NamespacedOffers:
             server, name = routed.target_server, routed.request.name
             if right == "resources" and await self._skills.hides(server, name, context.identity):
                 return True
-            return any([await self._screening.holds(server, kind, name) for kind in kinds])
+            return any([await self._screening.holds(server, kind, name, context.identity) for kind in kinds])
         except GatewayError as error:
             raise _refusal(error, routed) from None
 
@@ -312,6 +313,10 @@ class _Withheld(Refusal):
     """A plugin blocked it."""
 
 
+class _NotConnected(Refusal):
+    """The caller has to connect an account first."""
+
+
 def _not_found(noun: str, routed: RoutedRequest) -> Refusal:
     return Refusal(INVALID_PARAMS, f"{noun} '{routed.namespaced_name[:256]}' not found")
 
@@ -339,5 +344,9 @@ def _refusal(error: GatewayError, routed: RoutedRequest) -> Refusal:
     if isinstance(error, UpstreamRefused):
         message = prepare_outgoing_response(error.refusal, routed)
         return Refusal(error.upstream_code, message, data_with_uri(error.data, routed), theirs=True)
+    if isinstance(error, ConnectRequired):
+        # Not the error of MCP for pages to be opened, which clients lose.
+        data = {"error": error.code, "retryable": error.retryable, "connect_required": error.connect}
+        return _NotConnected(UPSTREAM_FAILED, error.message, data)
     code = BLOCKED if isinstance(error, Forbidden) else UPSTREAM_FAILED
     return Refusal(code, error.message, {"error": error.code, "retryable": error.retryable})

@@ -46,7 +46,7 @@ class NamespacedSkills:
 
     async def shown(self, server: str, entries: Sequence[Entry], identity: Identity) -> list[dict[str, Any]]:
         """Those of *entries* that this caller may have, under the URIs of this face. Raises UpstreamUnavailable."""
-        shelf = await self._shelf(server)
+        shelf = await self._shelf(server, identity)
         shown = []
         for number, entry in enumerate(entries):
             if number % _YIELDED == 0:
@@ -67,9 +67,9 @@ class NamespacedSkills:
 
     async def listed(self, server: str, uri: str, identity: Identity) -> dict[str, Any] | None:
         """The entry of the skill *uri* as it is shown, if it is in the list."""
-        shelf = await self._shelf(server)
+        shelf = await self._shelf(server, identity)
         _, skill = shelf.places.get(uri.rpartition("/")[0], (None, None))
-        if skill is None or skill.uri != uri or uri in await self._held(server):
+        if skill is None or skill.uri != uri or uri in await self._held(server, identity):
             return None
         return shelf.shown[uri] if self._allows(server, skill, identity) else None
 
@@ -83,7 +83,8 @@ class NamespacedSkills:
         """True for what lies in the directory of a skill that this caller may not have: also, where skills are pinned,
         for a file that no skill lists. Another spelling of such a URI is nobody's (ROUTE-66). Raises
         UpstreamUnavailable where that cannot be found out."""
-        return self._hides(server, uri, identity, await self._shelf(server), await self._held(server))
+        shelf, held = await self._shelf(server, identity), await self._held(server, identity)
+        return self._hides(server, uri, identity, shelf, held)
 
     def _hides(self, server: str, uri: str, identity: Identity, shelf: Shelf, held: Collection[str]) -> bool:
         if shelf.means_another(uri):
@@ -101,10 +102,10 @@ class NamespacedSkills:
     ) -> Sequence[Mapping[str, Any]]:
         """*resources* of a list without those in the directory of a skill that this caller may not have. Raises
         UpstreamUnavailable."""
-        shelf = await self._shelf(server)
+        shelf = await self._shelf(server, identity)
         if not shelf.places:
             return resources
-        held = await self._held(server)
+        held = await self._held(server, identity)
         kept = []
         for number, one in enumerate(resources):
             if number % _YIELDED == 0:
@@ -119,8 +120,8 @@ class NamespacedSkills:
 
         Raises SkillChanged and Forbidden.
         """
-        around = (await self._shelf(server)).around(uri)
-        open_ = self._open(server, around, identity, await self._held(server)) if around else []
+        around = (await self._shelf(server, identity)).around(uri)
+        open_ = self._open(server, around, identity, await self._held(server, identity)) if around else []
         skill = next((skill for skill in open_ if skill is not None and skill.lists(uri)), None)
         if skill is None:
             return result
@@ -143,14 +144,16 @@ class NamespacedSkills:
             if entry["uri"] not in held and (skill is None or self._allows(server, skill, identity))
         ]
 
-    async def _shelf(self, server: str) -> Shelf:
-        """The skills that *server* lists. Raises UpstreamUnavailable where some may have to be held, and it lists
-        none."""
+    async def _shelf(self, server: str, identity: Identity) -> Shelf:
+        """The skills that *server* lists for this caller. Raises UpstreamUnavailable where some may have to be held,
+        and it lists none."""
         support = self._fleet.support().get(server)
         if support is None or not support.skills:
             return EMPTY
-        listing = await self._fleet.list_all("skills", [server])
+        listing = await self._fleet.list_all("skills", [server], identity)
         if server in listing.missing:
+            if await self._fleet.is_missed_by(server, identity):
+                return EMPTY
             policy = self._runtime.pins()
             if policy.pins is None and not policy.hold_suspicious:
                 return EMPTY
@@ -163,8 +166,8 @@ class NamespacedSkills:
             self._shelves[server] = shelf
         return shelf
 
-    async def _held(self, server: str) -> Collection[str]:
-        return await self._screening.held(server, "skills")
+    async def _held(self, server: str, identity: Identity) -> Collection[str]:
+        return await self._screening.held(server, "skills", identity)
 
     def _allows(self, server: str, skill: Skill, identity: Identity) -> bool:
         return isinstance(self._runtime.access.rules_on(identity, skill_names(skill, server)), Allowed)

@@ -21,6 +21,7 @@ from wicketgate.catalog.tool_id import Visible, parse_tool_id
 from wicketgate.errors import (
     ApprovalRequired,
     ArgsInvalid,
+    ConnectRequired,
     Forbidden,
     GatewayError,
     HydrateFailed,
@@ -54,6 +55,7 @@ ERRORS: Mapping[str, tuple[int, str]] = {
     "INVALID_INPUT": (422, "The input does not fit the input schema; details.errors says where. Nothing ran."),
     "FORBIDDEN": (403, "This call is not allowed. Nothing ran."),
     "APPROVAL_REQUIRED": (403, "Somebody has to agree to this call first. Nothing ran."),
+    "CONNECT_REQUIRED": (403, "Connect your own account at details.url first, then call again. Nothing ran."),
     "RATE_LIMITED": (429, "Too many calls; details.retry_after_s says when to try again."),
     "UNAVAILABLE": (503, "The tool server cannot be reached. Nothing ran."),
     "TIMEOUT": (504, "The tool server did not answer in time."),
@@ -66,6 +68,7 @@ _CODES: Mapping[type[GatewayError], str] = {
     ArgsInvalid: "INVALID_INPUT",
     Forbidden: "FORBIDDEN",
     ApprovalRequired: "APPROVAL_REQUIRED",
+    ConnectRequired: "CONNECT_REQUIRED",
     RateLimited: "RATE_LIMITED",
     UpstreamUnavailable: "UNAVAILABLE",
     UpstreamTimeout: "TIMEOUT",
@@ -207,13 +210,14 @@ class Operations:
 
     async def prepare(self, context: CallContext) -> None:
         """Work out beside the event loop what this caller may see (BROWSE-59)."""
-        await self._runtime.prepare(context)
+        await self._runtime.browsing.prepare(context)
 
     async def search(self, arguments: Mapping[str, Any], context: CallContext) -> dict[str, Any]:
-        """``{operations: [{name, description, namespace, type}], total, next_cursor?}``.
+        """``{operations: [{name, description, namespace, type}], total, connect_first?, next_cursor?}``.
 
         Without *query* it gives all operations by name. With one it gives those that fit, best first, then those that
         only contain the text. *arguments* are ``query``, ``namespace``, ``limit`` and ``cursor``, all optional.
+        *connect_first* names the servers of which nothing is known before an account is connected: call anything there.
         """
         check_fields(arguments, "search", _SEARCH_FIELDS)
         query, namespace = _optional_text(arguments, "query"), _optional_text(arguments, "namespace")
@@ -232,6 +236,9 @@ class Operations:
         page = [index.of(tool_id, visible) for tool_id in found[skip : skip + limit]]
         short = await index.short([operation.item for operation in page], self._runtime.tokens)
         body: dict[str, Any] = {"operations": list(map(_entry, page, short)), "total": len(found)}
+        # Nothing of these is known before an account is connected there.
+        if waiting := self._runtime.first_logins.shown_to(context.identity):
+            body["connect_first"] = [f"/{name}" for name in waiting]
         if skip + limit < len(found):
             body["next_cursor"] = _cursor(skip + limit, query, namespace)
         return body
@@ -317,6 +324,8 @@ class Operations:
         operation, hidden = None, False
         if isinstance(name, str):
             operation, hidden = index.find(name, self._runtime.visible(context))
+            if operation is None and not hidden and await self._offer_login(name, context):
+                operation, hidden = (await self._index()).find(name, self._runtime.visible(context))
         try:
             check_fields(arguments, "call", _CALL_FIELDS)
             _required_text(name, "operation")
@@ -329,6 +338,13 @@ class Operations:
                 raise _translated(error, str(name)) from None
             raise
         return operation
+
+    async def _offer_login(self, name: str, context: CallContext) -> bool:
+        """True if there are other operations now, because the caller's account is the first of a server."""
+        try:
+            return bool(await self._runtime.offer_login(name, context))
+        except GatewayError as error:
+            raise _translated(error, name) from None
 
     async def _index(self) -> OperationIndex:
         if not self._started():
@@ -359,6 +375,9 @@ class Operations:
             asking.setdefault(step.name, []).append(isinstance(step.outcome, NeedsApproval))
         always, sometimes = any(map(all, asking.values())), any(map(any, asking.values()))
         approval = "always" if always else "sometimes" if sometimes else "never"
+        asked = (step.outcome.needs for step in steps if isinstance(step.outcome, NeedsApproval))
+        if by := list(dict.fromkeys(str(need) for needs in asked for need in needs)):
+            body["approval_by"] = by
         return {"required_scopes": list(dict.fromkeys(scopes)), **body, "approval": approval}
 
     def _found(
@@ -397,7 +416,8 @@ def _translated(error: GatewayError, name: str) -> OperationError:
     if code == "NOT_FOUND":
         return _not_found(name)
     refused = for_client(error)
-    return OperationError(code, error.message, retryable=error.retryable, details=error.details, refused=refused)
+    details = error.connect if isinstance(error, ConnectRequired) else error.details
+    return OperationError(code, error.message, retryable=error.retryable, details=details, refused=refused)
 
 
 def _not_found(name: str) -> OperationError:

@@ -32,6 +32,7 @@ class SurfaceResult:
     *text* is the structured form as compact JSON, *shown* the text for the engine's model: the same, unless there is a
     shorter form. *as_it_came* is a tool server's own result in faces that show results unchanged; MCP clients get this
     instead of everything above. *out_of_order*: it failed for a reason that fails every other call too (OutOfOrder).
+    *connects*: nothing ran, because its caller has to connect an account first.
     *meta* is a server's ``_meta``, for the client and no model.
     *refused* is the server's error that this failure comes from, if it is for the client and not for a model (FACE-57).
     """
@@ -44,6 +45,7 @@ class SurfaceResult:
     as_it_came: Mapping[str, Any] | None = None
     shown: str = ""
     out_of_order: bool = False
+    connects: bool = False
     meta: Mapping[str, Any] = field(default_factory=dict)
     refused: "Refusal | None" = None
 

@@ -14,10 +14,12 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal, Protocol, runtime_checkable
 
+from wicketgate.access.identity import Identity
 from wicketgate.access.shares import full_scope
 from wicketgate.catalog.skills import DIRECTORIES, SKILLS
 from wicketgate.errors import GatewayError, RateLimited, UpstreamTimeout, UpstreamUnavailable
 from wicketgate.fleet.edge import Edge
+from wicketgate.login.user_credentials import GrantName
 from wicketgate.ports import CallContext
 
 FeatureKind = Literal["resources", "templates", "prompts", "skills"]
@@ -61,26 +63,26 @@ class FeatureSupport:
 
 @dataclass(frozen=True, slots=True)
 class ListChanged:
-    """*kind* ``resources`` stands for templates and skills too."""
+    """*kind* ``resources`` stands for templates and skills too. *actor* is the one whose account it is about; None: it
+    is for everybody."""
 
     kind: Literal["resources", "prompts"]
+    actor: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ResourceChanged:
+    """*actor* as in ListChanged."""
+
     uri: str
+    actor: str | None = None
 
 
 FeatureChange = ListChanged | ResourceChanged
 
 
-class Features(Protocol):
-    """The features of one tool server, under its own names."""
-
-    @property
-    def support(self) -> FeatureSupport | None:
-        """None while it is not connected."""
-        ...
+class Lists(Protocol):
+    """The lists of one tool server, under its own names."""
 
     async def list_all(self, kind: FeatureKind) -> Sequence[Any]:
         """All items as they came, pages followed; no items where the server has no such list after all.
@@ -91,6 +93,15 @@ class Features(Protocol):
 
     def fresh_ms(self, kind: FeatureKind) -> int:
         """Returns for how many milliseconds the last list of this kind is good, by its server; 0 if it did not say."""
+        ...
+
+
+class Features(Lists, Protocol):
+    """The features of one tool server, under its own names."""
+
+    @property
+    def support(self) -> FeatureSupport | None:
+        """None while it is not connected."""
         ...
 
     async def request(
@@ -106,6 +117,27 @@ class Features(Protocol):
 
     def watch(self, heard: Callable[[FeatureChange], None]) -> None:
         """Call *heard* on the event loop whenever something changed; also after each connection."""
+        ...
+
+
+@runtime_checkable
+class PersonalFeatures(Features, Protocol):
+    """Features that differ by account: ``list_all`` and ``follow`` are for nobody."""
+
+    async def account_of(self, identity: Identity) -> GrantName | None:
+        """As ``PerUser.account_of``."""
+        ...
+
+    def lists_of(self, account: GrantName) -> Lists:
+        """The lists as this account is shown them."""
+        ...
+
+    async def attend(self, identity: Identity) -> None:
+        """Open the session of this caller, which hears of changes. Raises ConnectRequired and UpstreamUnavailable."""
+        ...
+
+    def follow_for(self, actor: str, uris: frozenset[str]) -> None:
+        """As ``follow``, for the accounts of *actor*, whose sessions stay open meanwhile."""
         ...
 
 
@@ -143,10 +175,13 @@ class GuardedFeatures:
         return replace(support, instructions=self._edge.secrets.mask_cut(support.instructions))
 
     async def list_all(self, kind: FeatureKind) -> Sequence[Any]:
+        return await self._listed(self._features, kind)
+
+    async def _listed(self, lists: Lists, kind: FeatureKind) -> Sequence[Any]:
         listing_s = self._listing_s()
         try:
             async with asyncio.timeout(listing_s) as deadline:
-                return await self._edge.listing(await self._features.list_all(kind))
+                return await self._edge.listing(await lists.list_all(kind))
         except TimeoutError:
             if not deadline.expired():
                 raise
@@ -168,6 +203,42 @@ class GuardedFeatures:
         self._features.watch(heard)
 
 
+class GuardedPersonal(GuardedFeatures):
+    """Implements PersonalFeatures in the same way."""
+
+    def __init__(
+        self, name: str, features: PersonalFeatures, guard: Guard, edge: Edge, listing_s: Callable[[], float]
+    ) -> None:
+        super().__init__(name, features, guard, edge, listing_s)
+        self._personal = features
+
+    async def account_of(self, identity: Identity) -> GrantName | None:
+        return await self._personal.account_of(identity)
+
+    def lists_of(self, account: GrantName) -> Lists:
+        return _GuardedLists(self._personal.lists_of(account), self._listed)
+
+    async def attend(self, identity: Identity) -> None:
+        await self._personal.attend(identity)
+
+    def follow_for(self, actor: str, uris: frozenset[str]) -> None:
+        self._personal.follow_for(actor, uris)
+
+
+class _GuardedLists:
+    """Implements Lists. *listed* reads one of them, within its bounds."""
+
+    def __init__(self, lists: Lists, listed: Callable[[Lists, FeatureKind], Awaitable[Sequence[Any]]]) -> None:
+        self._lists = lists
+        self._listed = listed
+
+    async def list_all(self, kind: FeatureKind) -> Sequence[Any]:
+        return await self._listed(self._lists, kind)
+
+    def fresh_ms(self, kind: FeatureKind) -> int:
+        return self._lists.fresh_ms(kind)
+
+
 log = logging.getLogger("wicketgate.features")
 
 FRESH_S = 30.0
@@ -178,8 +249,24 @@ _MAX_ITEMS = 10_000
 _MAX_ADDRESS_CHARS = 8_192
 _MAX_FOLLOWED = 1_000
 
+_MAX_LISTS = 2_000
+"""Lists that are kept. Those of accounts come and go."""
+
 Item = Mapping[str, Any]
 Heard = Callable[[str, FeatureChange], None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """One list, read or being read. *began* is on the clock of the fleet."""
+
+    began: float
+    lists: Lists
+    task: "asyncio.Task[Sequence[Item]]"
+
+
+Key = tuple[str, FeatureKind, GrantName | None]
+"""Whose list: the server's, its kind, and the account whose it is, if it is not everybody's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +295,7 @@ class FeatureFleet:
         self._timeout_s = timeout_s
         self._patience_s = patience_s
         self._known: dict[str, Features] = {}
-        self._listed: dict[tuple[str, FeatureKind], tuple[float, asyncio.Task[Sequence[Item]]]] = {}
+        self._listed: dict[Key, _Kept] = {}
         self._reading: set[asyncio.Task[Sequence[Item]]] = set()
         self._followed: dict[str, Counter[str]] = {}
         self._followed_by: dict[tuple[str, str], Counter[str]] = {}
@@ -233,34 +320,39 @@ class FeatureFleet:
                 self._forget(name)
                 features.watch(partial(self._changed, name, features))
                 features.follow(frozenset(self._followed.get(name, ())))
+                if isinstance(features, PersonalFeatures):
+                    for (server, actor), uris in self._followed_by.items():
+                        if server == name:
+                            features.follow_for(actor, frozenset(uris))
         self._known = dict(servers)
 
     def support(self) -> dict[str, FeatureSupport | None]:
         self.attend()
         return {name: features.support for name, features in self._known.items()}
 
-    async def list_all(self, kind: FeatureKind, servers: Collection[str]) -> FeatureListing:
-        """From those of *servers* that have such a list; one without it is missing nothing (ROUTE-10)."""
+    async def list_all(
+        self, kind: FeatureKind, servers: Collection[str], identity: Identity | None = None
+    ) -> FeatureListing:
+        """From those of *servers* that have such a list; one without it is missing nothing (ROUTE-10). Of one whose
+        lists differ by account those of *identity*; without an account, and for nobody, they are missing."""
         support = self.support()
         asked = [name for name in servers if name in support and ((s := support[name]) is None or s.has(kind))]
-        answers = await asyncio.gather(*(self._list_one(name, kind) for name in asked))
+        answers = await asyncio.gather(*(self._list_one(name, kind, identity) for name in asked))
         items: dict[str, Sequence[Item]] = {}
         missing: dict[str, str] = {}
+        fresh_ms: list[int] = []
         for name, answer in zip(asked, answers, strict=True):
             if isinstance(answer, GatewayError):
                 missing[name] = answer.message
             else:
-                items[name] = answer
-        fresh_ms = 0 if missing else min((self._fresh_ms(name, kind) for name in items), default=0)
-        return FeatureListing(items, missing, fresh_ms)
+                items[name] = answer[0]
+                fresh_ms.append(answer[1])
+        return FeatureListing(items, missing, 0 if missing else min(fresh_ms, default=0))
 
-    def _fresh_ms(self, server: str, kind: FeatureKind) -> int:
+    def _fresh_ms(self, kept: _Kept, kind: FeatureKind) -> int:
         """Returns the rest of the time that the server gave to its list, which may have been read a while ago."""
-        kept, features = self._listed.get((server, kind)), self._known.get(server)
-        if kept is None or features is None:
-            return 0
-        age_ms = (self._now() - kept[0]) * 1_000
-        return max(0, int(min(features.fresh_ms(kind), _MAX_FRESH_MS) - age_ms))
+        age_ms = (self._now() - kept.began) * 1_000
+        return max(0, int(min(kept.lists.fresh_ms(kind), _MAX_FRESH_MS) - age_ms))
 
     async def request(
         self, server: str, method: str, params: Mapping[str, Any], context: CallContext
@@ -294,13 +386,14 @@ class FeatureFleet:
                 raise RateLimited(f"Too many resources of {server} are subscribed to{whose}.")
         own[uri] += 1
         followed[uri] += 1
-        if followed[uri] == 1:
-            self._follow_up(server)
+        if own[uri] == 1:
+            self._follow_up(server, actor)
 
     def unfollow(self, server: str, uri: str, actor: str) -> None:
         own = self._followed_by.get((server, actor), Counter())
         own[uri] -= 1
-        if own[uri] <= 0:
+        ended = own[uri] <= 0
+        if ended:
             del own[uri]
         if not own:
             self._followed_by.pop((server, actor), None)
@@ -308,32 +401,71 @@ class FeatureFleet:
         followed[uri] -= 1
         if followed[uri] <= 0:
             del followed[uri]
-            self._follow_up(server)
+        if ended:
+            self._follow_up(server, actor)
 
-    def _follow_up(self, server: str) -> None:
+    async def is_missed_by(self, server: str, identity: Identity) -> bool:
+        """True where what *server* shows differs by account, and this caller has none."""
         self.attend()
-        if server in self._known:
-            self._known[server].follow(frozenset(self._followed.get(server, ())))
+        features = self._known.get(server)
+        return isinstance(features, PersonalFeatures) and await features.account_of(identity) is None
 
-    async def _list_one(self, server: str, kind: FeatureKind) -> Sequence[Item] | GatewayError:
-        kept = self._listed.get((server, kind))
-        if kept is None or self._now() - kept[0] > FRESH_S or _failed(kept[1]):
-            task = asyncio.create_task(_fetch(server, self._known[server], kind))
+    async def attend_for(self, server: str, identity: Identity) -> None:
+        """Have the session of this caller open where changes differ by account. Raises as
+        ``PersonalFeatures.attend``."""
+        self.attend()
+        features = self._known.get(server)
+        if isinstance(features, PersonalFeatures):
+            await features.attend(identity)
+
+    def _follow_up(self, server: str, actor: str) -> None:
+        self.attend()
+        features = self._known.get(server)
+        if isinstance(features, PersonalFeatures):
+            features.follow_for(actor, frozenset(self._followed_by.get((server, actor), ())))
+        elif features is not None:
+            features.follow(frozenset(self._followed.get(server, ())))
+
+    async def _list_one(
+        self, server: str, kind: FeatureKind, identity: Identity | None
+    ) -> tuple[Sequence[Item], int] | GatewayError:
+        """The items, and for how many milliseconds they are good."""
+        lists: Lists = self._known[server]
+        account: GrantName | None = None
+        if isinstance(lists, PersonalFeatures):
+            try:
+                account = None if identity is None else await lists.account_of(identity)
+            except GatewayError as error:
+                return error
+            if account is None:
+                return UpstreamUnavailable(f"{server} shows its {kind} when your own account is connected there.")
+            lists = lists.lists_of(account)
+        kept = self._listed.get((server, kind, account))
+        if kept is None or self._now() - kept.began > FRESH_S or _failed(kept.task):
+            task = asyncio.create_task(_fetch(server, lists, kind))
             self._reading.add(task)
             task.add_done_callback(self._read)
-            kept = self._listed[server, kind] = self._now(), task
-        began, listing = kept
+            self._make_room()
+            kept = self._listed[server, kind, account] = _Kept(self._now(), lists, task)
+        listing = kept.task
         if not listing.done():
             # Others that wait for the same list still get it when this caller leaves.
-            await asyncio.wait([listing], timeout=max(0.0, began + self._patience_s - self._now()))
+            await asyncio.wait([listing], timeout=max(0.0, kept.began + self._patience_s - self._now()))
         if not listing.done():
             return UpstreamTimeout(f"{server} has not given its {kind} yet.")
         if listing.cancelled():
             return UpstreamUnavailable(f"{server} is no longer asked for its {kind}.")
         try:
-            return listing.result()
+            return listing.result(), self._fresh_ms(kept, kind)
         except GatewayError as error:
             return error
+
+    def _make_room(self) -> None:
+        if len(self._listed) >= _MAX_LISTS:
+            for key in [key for key, kept in self._listed.items() if self._now() - kept.began > FRESH_S]:
+                del self._listed[key]
+        if len(self._listed) >= _MAX_LISTS:
+            del self._listed[next(iter(self._listed))]
 
     def _read(self, task: "asyncio.Task[Sequence[Item]]") -> None:
         self._reading.discard(task)
@@ -352,8 +484,8 @@ class FeatureFleet:
             del self._listed[key]
 
 
-async def _fetch(server: str, features: Features, kind: FeatureKind) -> Sequence[Item]:
-    given = await features.list_all(kind)
+async def _fetch(server: str, lists: Lists, kind: FeatureKind) -> Sequence[Item]:
+    given = await lists.list_all(kind)
     address = ADDRESS[kind]
     items = [item for item in given if isinstance(item, Mapping) and _usable(item.get(address))]
     if len(items) < len(given):

@@ -14,8 +14,10 @@ from typing import Any
 from wicketgate.access.shares import RETRY_AFTER_S
 from wicketgate.errors import (
     CatalogError,
+    ConnectRequired,
     GatewayError,
     InputRequired,
+    IssuerAway,
     RateLimited,
     UpstreamLost,
     UpstreamResting,
@@ -24,7 +26,14 @@ from wicketgate.errors import (
 )
 from wicketgate.fleet.breaker import BreakerPolicy, BreakerState, UpstreamBreaker
 from wicketgate.fleet.edge import Edge, KnownSecrets
-from wicketgate.fleet.features import Features, FeatureSupport, GuardedFeatures, HasFeatures
+from wicketgate.fleet.features import (
+    Features,
+    FeatureSupport,
+    GuardedFeatures,
+    GuardedPersonal,
+    HasFeatures,
+    PersonalFeatures,
+)
 from wicketgate.fleet.patience import PatientCaller, PatientDeadline
 from wicketgate.fleet.slots import CallSlots, SlotRefused
 from wicketgate.ports import SILENT, CallContext, HasPing, HasSpellings, PingAnswer, Upstream, UpstreamStatus
@@ -100,8 +109,11 @@ class Member:
         self._turned_away = 0
         self.features: Features | None = None
         if isinstance(upstream, HasFeatures):
-            self.features = GuardedFeatures(
-                self.name, upstream.features, self.guarded, self._edge, lambda: self._limits.listing_s
+            features = upstream.features
+            self.features = (
+                GuardedPersonal(self.name, features, self.guarded, self._edge, self._listing_s)
+                if isinstance(features, PersonalFeatures)
+                else GuardedFeatures(self.name, features, self.guarded, self._edge, self._listing_s)
             )
 
     def state(self) -> MemberState:
@@ -116,6 +128,9 @@ class Member:
             self._breaker.held_off(),
             self._turned_away,
         )
+
+    def _listing_s(self) -> float:
+        return self._limits.listing_s
 
     def masked(self, text: str) -> str:
         """Returns *text*, which may have been cut within a credential, with a mark in the place of each credential of
@@ -208,6 +223,11 @@ class Member:
                     context.marks.prolong = prolong
                     try:
                         result = await run(self._heard_by(context, patient), left_s)
+                    except (ConnectRequired, IssuerAway):
+                        # A fact about this caller's account, and none about the server.
+                        breaker.undecided(ticket)
+                        self._look_after()
+                        raise
                     except (UpstreamUnavailable, UpstreamTimeout, UpstreamLost):
                         breaker.failed(ticket)
                         self._look_after()

@@ -100,3 +100,8 @@ class PatientCaller(PassingCaller):
     async def ask(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
         with self._deadline.asking():
             return await self._caller.ask(method, params)
+
+    @contextmanager
+    def pending(self) -> Iterator[None]:
+        with self._deadline.asking(), self._caller.pending():
+            yield

@@ -2,6 +2,6 @@
 
 Public: ``runtime.ProxyRuntime`` with ``options.RuntimeOptions`` and ``options.RuntimePolicies``,
 ``lifecycle.Lifecycle`` that keeps it running, and the values that these take and give (``plugin_chain.PluginChain``,
-``audit.Auditor``, ``options.CallPolicy``, ``runtime.Execution``, ``calls.DryRun``). A call passes ``runtime`` and
-``calls``; a refresh passes ``lifecycle`` and ``catalog_keeper``.
+``audit.Auditor``, ``options.CallPolicy``, ``archive.Execution``, ``calls.DryRun``). A call passes ``runtime`` and
+``calls``; a refresh passes ``lifecycle``, ``catalog_changes`` and ``catalog_keeper``.
 """

@@ -33,6 +33,7 @@ AuditedOperation = Literal[
     "sampling",
     "roots",
     "login",
+    "connection",
     "approval",
     "reload",
     "server",

@@ -7,11 +7,13 @@ Nothing waits for them. A flood of failed logins fills no disk: so many a minute
 import asyncio
 import secrets
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from wicketgate.gateway.audit import AuditedOperation, Auditor, AuditOutcome, AuditRecord, Watch, approval_mark
 from wicketgate.log_text import correlation_id
+from wicketgate.login.grants import GrantEvent
 from wicketgate.ports import CallContext
 
 WINDOW_S = 60.0
@@ -22,6 +24,26 @@ IN_ALL = 300
 _MAX_DETAIL = 500
 _MAX_NAME = 300
 _WATCHED = ("approval", "reload", "server", "accept")
+
+
+@dataclass(frozen=True, slots=True)
+class DecidedCall:
+    """The call that somebody decided on: its actor, the digest of the tool's definition, its arguments, and who has to
+    approve it, empty for the caller. *by*: those of them that the decider was. *complete*: nobody else has to."""
+
+    actor: str
+    definition: str
+    args: Mapping[str, Any]
+    needs: str
+    by: tuple[str, ...]
+    complete: bool
+
+    @property
+    def told(self) -> str:
+        told = f"of a call by {self.actor}, definition {self.definition}"
+        if self.needs:
+            told += f", decided as {', '.join(self.by) or 'its caller'}, needs {self.needs}"
+        return told if self.complete else f"{told}, others have to approve too"
 
 
 class AuditEvents:
@@ -60,9 +82,13 @@ class AuditEvents:
             self._record("login", "denied", detail=f"{self._left_out} more failed logins, not recorded singly")
         self._left_out = 0
 
-    def approval_decided(self, context: CallContext, approval_id: str, tool_id: str, refusal: str) -> None:
-        """A decision came with a request. *refusal* says why nothing runs by it, empty if the owner agreed."""
+    def approval_decided(
+        self, context: CallContext, approval_id: str, tool_id: str, refusal: str, on: DecidedCall | None = None, /
+    ) -> None:
+        """A decision came with a request, or *on* a call of the desk. *refusal* says why nothing runs by it, empty if
+        the decider agreed."""
         identity = context.identity
+        digest = self._auditor.digest(on.args) if self._auditor is not None and on is not None else ""
         self._record(
             "approval",
             "allowed" if not refusal else "denied",
@@ -72,8 +98,17 @@ class AuditEvents:
             correlation_id=context.correlation_id,
             tool_id=tool_id,
             approval=approval_mark(approval_id),
-            detail=refusal,
+            arguments=digest,
+            detail="; ".join(filter(None, (refusal, on.told if on is not None else ""))),
         )
+
+    def of_grant(self, event: GrantEvent) -> None:
+        """An account was connected or disconnected, or its issuer took its login no more."""
+        self.connection(event.by, event.upstream, f"{event.kind}: {event.actor or 'the gate'} at {event.issuer}")
+
+    def connection(self, actor: str, upstream: str, detail: str, outcome: AuditOutcome = "allowed") -> None:
+        """*actor* did something to an account at *upstream*; *detail* says it in words of this program."""
+        self._record("connection", outcome, actor=actor, server=upstream[:_MAX_NAME], detail=detail)
 
     def reloaded(self, sections: Sequence[str], waiting: Sequence[str]) -> None:
         """A configuration was put in force. Names of sections and settings only, never a value."""

@@ -10,10 +10,12 @@ from typing import Any, Self
 from wicketgate.errors import (
     ApprovalRequired,
     ArgsInvalid,
+    ConnectRequired,
     Forbidden,
     GatewayError,
     HydrateFailed,
     InputRequired,
+    IssuerAway,
     NotAdmitted,
     NotRecorded,
     PathInvalid,
@@ -230,7 +232,7 @@ class AuditedCall:
                 return "cancelled"
             case ApprovalRequired():
                 return "approval_required"
-            case Forbidden() | RateLimited():
+            case Forbidden() | RateLimited() | ConnectRequired():
                 return "denied"
             case _ if isinstance(error, _INVALID):
                 return "invalid"
@@ -246,6 +248,8 @@ class AuditedCall:
                 return "none", "none"  # it got no slot at the server, so it never left
             case asyncio.CancelledError() | GeneratorExit() if not (self.marks.left or self.answered):
                 return "none", "none"  # it was cancelled while it waited for a slot
+            case ConnectRequired() | IssuerAway():
+                return "none", "none"  # the server was not asked, or has refused the caller's account
             case UpstreamUnavailable():
                 return "unavailable", "none"
             case UpstreamTimeout():
@@ -263,3 +267,7 @@ class AuditedCall:
 def _approval_of(error: BaseException | None) -> str:
     details = error.details if isinstance(error, GatewayError) else None
     return approval_mark(str((details or {}).get("approval_id", "")))
+
+
+Audit = Callable[[AuditedOperation, CallContext, str], AuditedCall]
+"""Makes the record of an operation of this caller on what it names: a tool, a handle, a resource."""

@@ -15,6 +15,7 @@ from typing import Any
 from wicketgate.call_state import Found, Key, ResultStore
 from wicketgate.catalog.catalog import Catalog
 from wicketgate.catalog.selectable import SelectableItem
+from wicketgate.login.user_credentials import GrantName
 from wicketgate.ports import CallContext
 
 _MAX_EXACT = 2**53
@@ -62,13 +63,17 @@ class ResultCache:
         context: CallContext,
         *,
         shared: bool = False,
+        account: GrantName | None = None,
     ) -> Key | None:
         """None for a call whose result is never kept: the tool is not declared read-only, or the call carries the
-        answers of a person. *shared*: one actor's result serves all actors."""
+        answers of a person. *shared*: one actor's result serves all actors. *account* is the one at the server that
+        the result belongs to, where callers have their own."""
         if item.side_effects or context.answers is not None:
             return None
+        actor = context.identity.actor
         return (
-            None if shared else context.identity.actor,
+            # No actor has a line end in its name.
+            None if shared else actor if account is None else f"{actor}\n{account.actor}\n{account.number}",
             # A server may answer a client that it cannot ask, or that shows no pages, in its own way.
             context.caller.answers,
             arguments_digest(context.caller.capabilities) if context.caller.capabilities else "",

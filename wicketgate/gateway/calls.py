@@ -11,14 +11,16 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+from wicketgate.access.approvers import described
 from wicketgate.access.identity import Identity
 from wicketgate.access.policy import AccessPolicy, Denied, Hidden, NeedsApproval
-from wicketgate.call_state import Found, QuotaStore, ResultStore
+from wicketgate.call_state import Found, Key, QuotaStore, ResultStore
 from wicketgate.catalog.catalog import Catalog
 from wicketgate.catalog.selectable import SelectableItem
 from wicketgate.catalog.skills import FILE_ARGUMENT, MAIN_FILE, as_tool_result, read_skill
 from wicketgate.errors import (
     ArgsInvalid,
+    ConnectRequired,
     Forbidden,
     GatewayError,
     HydrateFailed,
@@ -32,6 +34,7 @@ from wicketgate.errors import (
 from wicketgate.fleet.member import Member, MultiplexUpstream
 from wicketgate.gateway.audited_call import AuditedCall
 from wicketgate.gateway.call_memory import ResultCache
+from wicketgate.gateway.logins import Logins
 from wicketgate.gateway.options import CallPolicy, RuntimePolicies
 from wicketgate.gateway.plugin_chain import PluginChain
 from wicketgate.gateway.questions import pages_of
@@ -39,8 +42,10 @@ from wicketgate.gateway.quota import Quota
 from wicketgate.gateway.server_words import ServerWords, StillAllowed
 from wicketgate.gateway.skill_files import admit_file
 from wicketgate.gateway.snapshot import Snapshot
+from wicketgate.login.user_credentials import GrantName
+from wicketgate.login.waiting import NoWaiting
 from wicketgate.plugin_api import Request
-from wicketgate.ports import TOOL_CHANGED, Approver, CallContext, PendingCall, own_approver
+from wicketgate.ports import TOOL_CHANGED, Approver, CallContext, PendingCall, PerUser, own_approver
 from wicketgate.results.firewall import is_bulky
 from wicketgate.schemas.validation import is_bulky_json
 
@@ -48,18 +53,20 @@ log = logging.getLogger("wicketgate.calls")
 
 CLAIMED = "This call was sent before, and what became of it is not known. It was not made again."
 _PAGES_TO_OPEN = -32042
+_ASK_FOR_LOGIN = frozenset({"prompts/get", "resources/read"})
+"""Besides calls of tools. What comes unasked, such as a completion, sends nobody to a page."""
 
 Send = Callable[[Request, CallContext], Awaitable[Mapping[str, Any]]]
 
 
 @dataclass(frozen=True, slots=True)
 class DryRun:
-    """The arguments are valid, and nothing was called. *notes* belong into the provenance. *needs_approval*: the call
-    itself would wait for the owner's approval."""
+    """The arguments are valid, and nothing was called. *notes* belong into the provenance. *approval*: the one
+    that the call itself would wait for."""
 
     tool_id: str
     upstream_name: str
-    needs_approval: bool = False
+    approval: NeedsApproval | None = None
     notes: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -90,12 +97,14 @@ class Calls:
         now: Callable[[], float],
         in_force: Callable[[], tuple[Catalog, AccessPolicy]],
         approver: Callable[[CallContext], Approver] = own_approver,
+        logins: Logins | None = None,
         stale: Callable[[str], None] = lambda server: None,
     ) -> None:
         self._fleet = fleet
         self._in_force = in_force
         self._approver = approver
         self._stale = stale
+        self._logins = logins or Logins(NoWaiting())
         self._policies = policies
         self._plugins = plugins
         self._cache = ResultCache(results)
@@ -152,9 +161,9 @@ class Calls:
         if dry_run:
             return DryRun(item.id, item.upstream_name, asks, admitted.notes)
         # Approval: a call over its quota must not use one up.
-        if asks:
+        if asks is not None:
             await self._quota.check(identity.actor, item.id, item.names)
-            await note.approve(self._approver(context), PendingCall(item.id, item.digest, admitted.args))
+            await note.approve(self._approver(context), PendingCall(item.id, item.digest, admitted.args, asks.needs))
             # A person may take long, and the caller decides how long: what was forbidden meanwhile does not run.
             await still_allowed("approval_refused")
         # Quota: counted once, however often the call is tried.
@@ -194,8 +203,12 @@ class Calls:
             note.server = request.server
             note.sent = True
             words = self._words(request, asked_for, context, note, still_allowed)
+            run = partial(words.around, context, partial(send, request))
             try:
-                result = await words.around(context, partial(send, request))
+                if request.method in _ASK_FOR_LOGIN:
+                    result = await self._logins.around(context, run, still_allowed)
+                else:
+                    result = await run()
             except UpstreamRefused as refused:
                 note.answered = True
                 _check_pages(request.server, refused)
@@ -215,16 +228,20 @@ class Calls:
         access: AccessPolicy,
         refusal: str,
         *,
-        approved: bool,
+        approved: NeedsApproval | None,
         for_app: bool,
     ) -> None:
         """Raises Forbidden if the call of *item*, which was allowed by *access*, is not allowed by the rules and the
-        definition of this moment, or only with an approval and was not *approved*. *refusal* opens the message."""
+        definition of this moment, or only with an approval that *approved* is not. *refusal* opens the message."""
         catalog, rules = self._in_force()
         if (now := catalog.get(item.id, for_app=for_app)) is None or now.digest != item.digest:
             raise Forbidden(f"{refusal}: {TOOL_CHANGED}", path=item.id)
-        if rules is not access and await _needs_approval(rules, now, args, identity) and not approved:
-            raise Forbidden(f"{refusal}: this call needs the owner's approval now. Make it again.", path=item.id)
+        if rules is access:
+            return
+        asks = await _needs_approval(rules, now, args, identity)
+        if asks is not None and (approved is None or not set(asks.needs) <= set(approved.needs)):
+            whose = described(asks.needs) or "the owner"
+            raise Forbidden(f"{refusal}: this call needs the approval of {whose} now. Make it again.", path=item.id)
 
     def _words(
         self, request: Request, asked_for: str, context: CallContext, note: AuditedCall, still_allowed: StillAllowed
@@ -256,7 +273,7 @@ class Calls:
         # Cache: only what the operator named is looked for, and kept.
         key, found = None, Found(None)
         if policy.caches(item.upstream_name):
-            key = self._cache.key(catalog, item, request.arguments, context, shared=policy.cache_shared)
+            key = await self._key(catalog, item, request.arguments, context, policy)
         if key is not None:
             found = await self._cache.get(key)
             if found.result is not None:
@@ -269,26 +286,58 @@ class Calls:
             raise UpstreamLost(CLAIMED, path=item.id)
         if may_write and note.recorded:
             await note.intend()
+        send = partial(self._with_retries, policy, item, request.arguments)
+
+        async def again() -> Mapping[str, Any]:
+            """The same after a login, of which nothing was made when it was found to be missing."""
+            if ServerWords.none_in(context):
+                return await send(context)
+            return await self._words(request, asked_for, context, note, still_allowed).around(context, send)
+
         # The server, tried again where that cannot do a thing twice.
         began = self._now() if note.recorded else 0.0
         try:
-            if ServerWords.none_in(context):
-                result = await self._with_retries(policy, item, request.arguments, context)
-            else:
-                words = self._words(request, asked_for, context, note, still_allowed)
-                result = await words.around(context, partial(self._with_retries, policy, item, request.arguments))
+            try:
+                if ServerWords.none_in(context):
+                    result = await self._with_retries(policy, item, request.arguments, context)
+                else:
+                    words = self._words(request, asked_for, context, note, still_allowed)
+                    result = await words.around(context, send)
+            except ConnectRequired as need:
+                result = await self._logins.after(need, context, again, still_allowed)
+            finally:
+                if note.recorded:
+                    note.upstream_s = self._now() - began
         except UpstreamRefused as refused:
             note.answered = True
             _check_pages(request.server, refused)
             raise
-        finally:
-            if note.recorded:
-                note.upstream_s = self._now() - began
         note.answered = True
         note.tool_error = bool(result.get("isError"))
         if key is not None and not note.marks.questioned and not is_bulky(result):
             await self._cache.put(key, result, policy.cache_ttl_s, found.since)
         return result
+
+    async def _key(
+        self,
+        catalog: Catalog,
+        item: SelectableItem,
+        arguments: Mapping[str, Any],
+        context: CallContext,
+        policy: CallPolicy,
+    ) -> Key | None:
+        """The key of a kept result. What one account was given is no other's, nor that of a caller who has none."""
+        account: GrantName | None = None
+        member = self._fleet.members.get(item.server)
+        if member is not None and isinstance(member.upstream, PerUser):
+            try:
+                account = await member.upstream.account_of(context.identity)
+            except UpstreamUnavailable:
+                return None
+            if account is None:
+                return None
+        shared = policy.cache_shared and account is None
+        return self._cache.key(catalog, item, arguments, context, shared=shared, account=account)
 
     async def _with_retries(
         self, policy: CallPolicy, item: SelectableItem, arguments: Mapping[str, Any], context: CallContext
@@ -311,7 +360,7 @@ class Calls:
                     error.name = item.upstream_name
                 log.warning("%s: %s, attempt %d", item.id, error.code, failed)
                 outcome = error
-                if isinstance(error, UpstreamUnavailable | RateLimited):
+                if isinstance(error, UpstreamUnavailable | RateLimited | ConnectRequired):
                     # This attempt never left. If an earlier one did, what became of that is the answer.
                     outcome = uncertain or error
                     marks.left = uncertain is not None
@@ -356,7 +405,7 @@ def _check_pages(server: str, refused: UpstreamRefused) -> None:
 
 async def _needs_approval(
     access: AccessPolicy, item: SelectableItem, args: Mapping[str, Any], identity: Identity
-) -> bool:
+) -> NeedsApproval | None:
     """Decided on the arguments that would be sent. Raises Forbidden."""
     decide = partial(access.decide, identity, item.names, args)
     # Conditions read the arguments, which takes as long as these are large.
@@ -364,7 +413,7 @@ async def _needs_approval(
         case Denied(reason) | Hidden(reason):
             log.warning("%s: refused: %s", item.id, reason)
             raise Forbidden("You may use this tool, but not with these arguments.", path=item.id)
-        case NeedsApproval():
-            return True
+        case NeedsApproval() as asks:
+            return asks
         case _:
-            return False
+            return None

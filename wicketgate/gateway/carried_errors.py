@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from wicketgate.errors import GatewayError, InputRequired, UpstreamError, UpstreamRefused
+from wicketgate.errors import ConnectRequired, GatewayError, InputRequired, UpstreamError, UpstreamRefused
 
 
 def pack_error(error: BaseException) -> dict[str, Any]:
@@ -19,6 +19,9 @@ def pack_error(error: BaseException) -> dict[str, Any]:
         case UpstreamRefused():
             own = {"code": error.upstream_code, "refusal": error.refusal, "data": error.data, "name": error.name}
             return {"type": "UpstreamRefused", "message": error.message, "own": own}
+        case ConnectRequired():
+            own = {**error.connect, "flow": error.flow}
+            return {"type": "ConnectRequired", "message": error.message, "path": error.path, "own": own}
         case GatewayError():
             return {
                 "type": next(kind.__name__ for kind in type(error).__mro__ if kind in _KINDS.values()),
@@ -35,6 +38,10 @@ def unpack_error(packed: Mapping[str, Any]) -> GatewayError | InputRequired:
             return InputRequired(packed["requests"], packed["state"], packed["definition"])
         case "UpstreamRefused":
             return UpstreamRefused(packed["message"], **packed["own"])
+        case "ConnectRequired":
+            required = ConnectRequired(packed["message"], **packed["own"])
+            required.path = packed["path"]
+            return required
     kind = _KINDS.get(packed["type"], UpstreamError)
     return kind(packed["message"], path=packed["path"], details=packed["details"])
 

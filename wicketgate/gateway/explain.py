@@ -133,8 +133,8 @@ def _words(decision: Decision) -> str:
     match decision:
         case Allowed():
             return "visible"
-        case NeedsApproval():
-            return "visible; each call needs approval"
+        case NeedsApproval() as asks:
+            return f"visible; each call needs {asks}"
         case Hidden(reason):
             return f"hidden: {reason}"
         case Denied(reason):

@@ -20,6 +20,8 @@ from wicketgate.peers import Answer, NotReached, Peers
 log = logging.getLogger("wicketgate.calls")
 
 MAX_KEPT_BYTES = 8 * 1024 * 1024
+MOST_BYTES = 256 * 1024 * 1024
+"""Of all rows, unless the configuration says otherwise."""
 _LAST_WRITES_S = 2.0
 _BETWEEN = "."
 
@@ -40,10 +42,15 @@ class HomeAway(UpstreamUnavailable):
 
 
 class CallStore(Protocol):
-    """Rows by owner and id of a call, each for a time. Another owner's row does not exist."""
+    """Rows by owner and id of a call, each for a time. Another owner's row does not exist.
 
-    async def put(self, owner: str, id: str, row: bytes, life_s: float) -> bool:
-        """Keep it in place of an earlier one. False if the store is out of order, which it logs; never raises."""
+    Their bytes are bounded over all processes, those of one owner by the half. The oldest of calls that have ended give
+    way, of the owner that holds most of them; rows of calls that run do not.
+    """
+
+    async def put(self, owner: str, id: str, row: bytes, life_s: float, *, ended: bool) -> bool:
+        """Keep it in place of an earlier one. False if there is no room, or if the store is out of order, which it
+        logs; never raises."""
         ...
 
     async def get(self, owner: str, id: str) -> bytes | None:
@@ -86,7 +93,7 @@ class KeptCalls:
         self.peers.answer(operation, answer, outlives=outlives)
 
     async def ask(self, home: str, operation: str, value: Any, timeout_s: float) -> Any:
-        """What *home* answers, or None if it has ended. Raises HomeAway."""
+        """Return the answer of *home*, or None if it has ended. Raises HomeAway."""
         try:
             return from_payload(await self.peers.ask(home, operation, await as_payload(value), timeout_s))
         except NotReached as error:
@@ -102,7 +109,7 @@ class KeptCalls:
         self._kept.add(call.id)
         kept_s = self._running.limits.kept_s
         life_s = self._longest_s + ANSWERS_WITHIN_S + kept_s
-        if not await store.put(call.owner, call.id, await written(row), life_s):
+        if not await store.put(call.owner, call.id, await written(row), life_s, ended=False):
             log.warning("%s: a call goes on without its request, and is unknown if this process ends", call.label)
 
         async def end() -> None:
@@ -110,13 +117,13 @@ class KeptCalls:
             if ended is None or call.id not in self._kept:
                 return
             whole = await written({**row, **ended})
-            if len(whole) <= MAX_KEPT_BYTES:
-                await store.put(call.owner, call.id, whole, kept_s)
+            if len(whole) > MAX_KEPT_BYTES or not await store.put(call.owner, call.id, whole, kept_s, ended=True):
+                log.warning("%s: its result of %d bytes is lost if this process ends", call.label, len(whole))
 
         call.at_end(lambda: self._write(end))
 
     async def row(self, owner: str, id: str) -> Row | None:
-        """What is kept of a call whose home has ended. Raises HomeAway."""
+        """Return the row of a call whose home has ended. Raises HomeAway."""
         if self._store is None:
             return None
         try:

@@ -4,7 +4,7 @@ import asyncio
 import secrets
 from collections import deque
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any
 
 from wicketgate.gateway.peer_json import as_payload, from_payload
@@ -53,6 +53,8 @@ class LentCallers:
                 await caller.progress(*given)
             elif method == "log":
                 await caller.log(*given)
+            elif method == "page_done":
+                await caller.page_done(*given)
         if "ask" not in said:
             return await as_payload({})
         try:
@@ -87,6 +89,12 @@ class LentCaller:
         if "answer" not in answer:
             raise CannotAsk(method, rejected=bool(answer.get("rejected")))
         return dict(answer["answer"])
+
+    def pending(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    async def page_done(self, elicitation_id: str) -> None:
+        self._say("page_done", [elicitation_id])
 
     async def finish(self) -> None:
         """Let what was said reach the client before the result."""

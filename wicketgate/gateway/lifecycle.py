@@ -156,12 +156,14 @@ class Lifecycle:
         self.reports.look()
 
     def missing(self, names: Collection[str]) -> dict[str, str]:
-        """Of *names* those that are not connected or have not given their tools, and why as far as it is known."""
+        """Of *names* those that are not connected or have not given their tools, and why as far as it is known. One
+        that waits for a first login lacks nothing that the operator could give."""
         members = [self._fleet.members[name] for name in names]
         return {
             member.name: member.upstream.status.report or "it has not given its tools yet"
             for member in members
-            if member.upstream.status.phase != "ready" or member.name not in self._refresher.refreshed
+            if member.upstream.status.phase != "waiting"
+            and (member.upstream.status.phase != "ready" or member.name not in self._refresher.refreshed)
         }
 
     @asynccontextmanager
@@ -260,4 +262,4 @@ class Lifecycle:
             del self._supervised[supervised.member.name]
 
     def _settled(self, member: Member) -> bool:
-        return member.name in self._refresher.refreshed or member.upstream.status.phase == "down"
+        return member.name in self._refresher.refreshed or member.upstream.status.phase in ("waiting", "down")

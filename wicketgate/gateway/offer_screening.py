@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, get_args
 
+from wicketgate.access.identity import Identity
 from wicketgate.catalog.pins import Declared, PinPolicy, Screened, screen
 from wicketgate.catalog.skills import steady
 from wicketgate.errors import GatewayError, UpstreamUnavailable
@@ -36,26 +37,31 @@ class OfferScreening:
             task.cancel()
         await asyncio.gather(*self._looking, return_exceptions=True)
 
-    async def list_all(self, kind: FeatureKind, servers: Collection[str]) -> FeatureListing:
+    async def list_all(
+        self, kind: FeatureKind, servers: Collection[str], identity: Identity | None = None
+    ) -> FeatureListing:
         """As ``FeatureFleet.list_all``, without what is held."""
-        listing = await self._fleet.list_all(kind, servers)
+        listing = await self._fleet.list_all(kind, servers, identity)
         kept: dict[str, Sequence[Item]] = {}
         for server, items in listing.items.items():
             held = (await self._screened(server, kind, items)).held
             kept[server] = [item for item in items if item[ADDRESS[kind]] not in held] if held else items
         return FeatureListing(kept, listing.missing, listing.fresh_ms)
 
-    async def holds(self, server: str, kind: FeatureKind, address: str) -> bool:
+    async def holds(self, server: str, kind: FeatureKind, address: str, identity: Identity) -> bool:
         """True if the item is held. Raises UpstreamUnavailable where that cannot be found out."""
-        return address in await self.held(server, kind)
+        return address in await self.held(server, kind, identity)
 
-    async def held(self, server: str, kind: FeatureKind) -> Collection[str]:
-        """The addresses of the items that are held. Raises UpstreamUnavailable where that cannot be found out."""
+    async def held(self, server: str, kind: FeatureKind, identity: Identity) -> Collection[str]:
+        """The addresses of the items that are held, of those that this caller's account is shown: none without one,
+        by whom nothing can be used. Raises UpstreamUnavailable where that cannot be found out."""
         policy = self._policy()
         if policy.pins is None and not policy.hold_suspicious:
             return ()
-        listing = await self._fleet.list_all(kind, [server])
+        listing = await self._fleet.list_all(kind, [server], identity)
         if server in listing.missing:
+            if await self._fleet.is_missed_by(server, identity):
+                return ()
             raise UpstreamUnavailable(f"{server} does not list its {kind} at the moment, so none can be used.")
         return (await self._screened(server, kind, listing.items.get(server, ()))).held
 

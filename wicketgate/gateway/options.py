@@ -13,6 +13,7 @@ from itertools import count
 from typing import Protocol
 
 from wicketgate.access.policy import AccessPolicy
+from wicketgate.access.shares import Shares
 from wicketgate.call_state import QuotaStore, ResultStore, SessionStore
 from wicketgate.catalog.pins import PinPolicy
 from wicketgate.catalog.selectable import SelectableItem
@@ -23,6 +24,7 @@ from wicketgate.gateway.kept_calls import CallStore
 from wicketgate.gateway.learning import LearnScope
 from wicketgate.gateway.plugin_chain import PluginChain
 from wicketgate.gateway.running_calls import RunningLimits
+from wicketgate.login.waiting import NoWaiting, Waiting
 from wicketgate.models.provider import Usage
 from wicketgate.peers import Alone, Peers
 from wicketgate.ports import Approver, ArtifactStore, CallContext, LearnedStore, own_approver
@@ -204,9 +206,10 @@ class RuntimeOptions:
     cache-stable order (BROWSE-20 to BROWSE-28). *now* is a clock in seconds, for quotas, kept results and audit
     records. *quota* and *results* are the stores of what was counted and kept; None is one in memory by that clock.
     *patient_lessons*: lessons wait for a store that is out of order. *running* bounds the calls that outlive their
-    requests, and *new_id* gives each an id. *peers* are the other processes of the service, and *calls* keeps what such
-    calls came to beyond the end of this one. *watch* follows all operations. *approver* gives that of a
-    call which needs the owner's approval.
+    requests, *running_places* counts their places (None: in this process), and *new_id* gives each an id. *peers* are
+    the other processes of the service, and *calls* keeps what such calls came to beyond the end of this one.
+    *watch* follows all operations. *approver* gives that of a call which needs the owner's approval.
+    *waiting* knows what has become of a login that was offered to a caller.
     """
 
     policies: RuntimePolicies = field(default_factory=RuntimePolicies)
@@ -222,8 +225,10 @@ class RuntimeOptions:
     quota: QuotaStore | None = None
     results: ResultStore | None = None
     running: RunningLimits = field(default_factory=RunningLimits)
+    running_places: Shares | None = None
     new_id: Callable[[], str] = field(default_factory=_counted)
     peers: Peers = field(default_factory=Alone)
     calls: CallStore | None = None
     watch: Watch | None = None
     approver: Callable[[CallContext], Approver] = own_approver
+    waiting: Waiting = field(default_factory=NoWaiting)

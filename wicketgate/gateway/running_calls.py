@@ -7,11 +7,12 @@ given, or was kept long enough.
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from wicketgate.access.shares import RETRY_AFTER_S, SCOPES, Scope, full_scope
+from wicketgate.access.shares import RETRY_AFTER_S, SCOPES, CountedShares, Lease, Scope, ShareRefused, Shares
 from wicketgate.errors import InputRequired, RateLimited, UpstreamLost, WicketgateError
 from wicketgate.ports import AnswerTime, Caller
 
@@ -101,17 +102,26 @@ class AttendedCaller:
             await self._present.log(level, data, logger)
 
     async def ask(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        self._questions += 1
-        self._quiet.clear()
-        try:
+        with self.pending():
             while True:
                 await self._came.wait()
                 if self._present is not None and (answer := await self._ask(self._present, method, params)) is not None:
                     return answer
+
+    @contextmanager
+    def pending(self) -> Iterator[None]:
+        self._questions += 1
+        self._quiet.clear()
+        try:
+            yield
         finally:
             self._questions -= 1
             if not self._questions:
                 self._quiet.set()
+
+    async def page_done(self, elicitation_id: str) -> None:
+        if self._present is not None:
+            await self._present.page_done(elicitation_id)
 
     async def _ask(self, client: Caller, method: str, params: Mapping[str, Any]) -> Mapping[str, Any] | None:
         """The answer of *client*; None if it leaves without one."""
@@ -229,23 +239,40 @@ class RunningCall(Generic[T]):
             self._task.cancel()
 
 
+_ASK = "Ask for the results of those that have ended."
+_REFUSALS: Mapping[Scope, str] = {
+    "actor": f"Too many calls of this actor go on without a request. {_ASK}",
+    "all": f"Too many calls go on without a request. {_ASK}",
+    "away": "The calls of this actor that go on without a request cannot be counted at the moment. Try again later.",
+}
+
+
 def _nothing(call: RunningCall[Any]) -> None:
     pass
 
 
 class RunningCalls:
     """The calls of a runtime that are under way in tasks of their own, by owner. *now* is a clock in seconds; *new_id*
-    gives each call its id, which says nothing. Implements ShareCounts: *refused* are calls that found no place."""
+    gives each call its id, which says nothing. *shares* has the places, where processes count them together. Implements
+    ShareCounts: *refused* are calls that found no place."""
 
     kind = "running"
 
-    def __init__(self, limits: RunningLimits, *, now: Callable[[], float], new_id: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        limits: RunningLimits,
+        *,
+        now: Callable[[], float],
+        new_id: Callable[[], str],
+        shares: Shares | None = None,
+    ) -> None:
         self.limits = limits
+        self._shares = shares or CountedShares(self.kind, limits.most, limits.per_owner)
+        self._leases: dict[RunningCall[Any], Lease] = {}
         self._now = now
         self._new_id = new_id
         self._all: set[RunningCall[Any]] = set()
         self._held: dict[tuple[str, str], RunningCall[Any]] = {}
-        self._by_owner: dict[str, int] = {}
         self._draining = False
         self.on_drop: Callable[[RunningCall[Any]], None] = _nothing
         """Called with a held call that is forgotten, because its answer was given or its place is needed."""
@@ -283,7 +310,7 @@ class RunningCalls:
         task.add_done_callback(lambda _: self._ended(call))
         return call
 
-    def start(
+    async def start(
         self,
         owner: str,
         label: str,
@@ -297,22 +324,26 @@ class RunningCalls:
         """``begin`` and ``hold`` in one: start *work*, which may outlive its request. Raises RateLimited where no
         place is left; then *work* was not run."""
         try:
-            self._check_room(owner)
-        except RateLimited:
+            lease = await self._place(owner)
+        except BaseException:
             work.close()
             raise
         call = self.begin(owner, label, work, key_id=key_id, caller=caller, request=request, door=door)
-        self.hold(call)
+        self._keep(call, lease)
         return call
 
-    def hold(self, call: RunningCall[Any]) -> None:
+    async def hold(self, call: RunningCall[Any]) -> None:
         """Let *call* outlive its request, for ``get``. Raises RateLimited where no place is left; then the call goes
-        on, and is still its request's."""
+        on, and is still its request's. It may have ended meanwhile: places may be counted in a store."""
         if self.is_held(call):
             return
-        self._check_room(call.owner)
-        self._held[call.owner, call.id] = call
-        self._by_owner[call.owner] = self._by_owner.get(call.owner, 0) + 1
+        lease = await self._place(call.owner)
+        if self.is_held(call):
+            self._shares.give_back(lease)
+            return
+        self._keep(call, lease)
+        if call.ended:
+            self._keep_no_longer_than_it_may()
 
     def get(self, owner: str, id: str) -> RunningCall[Any] | None:
         """The call that is held under this id; None where *owner* has none. Another owner's does not exist."""
@@ -334,11 +365,7 @@ class RunningCalls:
         """Forget it: its answer was given, and nobody will ask again. Later calls do nothing."""
         if self._held.pop((call.owner, call.id), None) is None:
             return
-        left = self._by_owner[call.owner] - 1
-        if left:
-            self._by_owner[call.owner] = left
-        else:
-            del self._by_owner[call.owner]
+        self._shares.give_back(self._leases.pop(call))
         self.on_drop(call)
 
     def end_of(self, key_id: str) -> Mapping[str, int]:
@@ -362,46 +389,61 @@ class RunningCalls:
         if tasks := [call._task for call in calls]:
             await asyncio.wait(tasks)
         self._held.clear()
-        self._by_owner.clear()
+        while self._leases:
+            self._shares.give_back(self._leases.popitem()[1])
 
     def _ended(self, call: RunningCall[Any]) -> None:
         self._all.discard(call)
         call.ended_at = self._now()
         call.let_go()
-        # An answer that nobody fetches must not be kept for as long as nobody calls.
         if self.is_held(call):
-            self._make_room_for_bytes()
-        if self.is_held(call) and not self._draining:
-            asyncio.get_running_loop().call_later(self.limits.kept_s + 1, self._forget_old)
+            self._keep_no_longer_than_it_may()
         if call._task.cancelled():
             return
         error = call._task.exception()
         if error is not None and not isinstance(error, WicketgateError):
             log.error("%s: the call failed", call.label, exc_info=error)
 
+    def _keep_no_longer_than_it_may(self) -> None:
+        """An answer that nobody fetches must not be kept for as long as nobody calls."""
+        self._make_room_for_bytes()
+        if not self._draining:
+            asyncio.get_running_loop().call_later(self.limits.kept_s + 1, self._forget_old)
+
+    def _keep(self, call: RunningCall[Any], lease: Lease) -> None:
+        self._held[call.owner, call.id] = call
+        self._leases[call] = lease
+
     def _forget_old(self) -> None:
         oldest = self._now() - self.limits.kept_s
         for call in [c for c in self._held.values() if c.ended_at is not None and c.ended_at <= oldest]:
             self.drop(call)
 
-    def _check_room(self, owner: str) -> None:
+    async def _place(self, owner: str) -> Lease:
+        """Takes a place, that of the oldest call whose answer was given if there is no other. Raises RateLimited."""
+        self._check_drain()
+        self._forget_old()
+        try:
+            try:
+                lease = await self._shares.take(owner)
+            except ShareRefused as refused:
+                if not self._make_room(owner, refused.scope):
+                    raise
+                lease = await self._shares.take(owner)
+        except ShareRefused as refused:
+            self.refused[refused.scope] = self.refused.get(refused.scope, 0) + 1
+            raise RateLimited(
+                _REFUSALS[refused.scope],
+                details={"scope": refused.scope, "retry_after_s": RETRY_AFTER_S},
+            ) from None
+        if self._draining:
+            self._shares.give_back(lease)
+            self._check_drain()
+        return lease
+
+    def _check_drain(self) -> None:
         if self._draining:
             raise RateLimited("The gate is being stopped; no call can go on without its request.")
-        self._forget_old()
-        full = self._full_for(owner)
-        if full is not None and self._make_room(owner, full):
-            full = self._full_for(owner)
-        if full is not None:
-            self.refused[full] += 1
-            whose = "of this actor " if full == "actor" else ""
-            raise RateLimited(
-                f"Too many calls {whose}go on without a request. Ask for the results of those that have ended.",
-                details={"scope": full, "retry_after_s": RETRY_AFTER_S},
-            )
-
-    def _full_for(self, owner: str) -> Scope | None:
-        limits = self.limits
-        return full_scope(self._by_owner.get(owner, 0), len(self._held), limits.most, limits.per_owner)
 
     def _make_room_for_bytes(self) -> None:
         """Forget results until the rest is small enough: of the owner with most, the given ones first, then the
@@ -420,6 +462,8 @@ class RunningCalls:
 
     def _make_room(self, owner: str, full: Scope) -> bool:
         """Forget the oldest call whose answer was given; true if there was one."""
+        if full == "away":
+            return False
         given = (call for call in self._held.values() if call.given and (full == "all" or call.owner == owner))
         oldest = next(given, None)
         if oldest is not None:

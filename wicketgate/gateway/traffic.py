@@ -25,13 +25,18 @@ Listener = Callable[[AuditRecord], None]
 
 @dataclass(slots=True)
 class ToolTraffic:
-    """*failed*: calls that ended with an error of ours or of the tool itself."""
+    """*calls* were run, or tried; *failed* of them ended with an error of ours or of the tool itself. *refused*: those
+    that were turned down before anything ran, which are in no other number."""
 
     calls: int = 0
     failed: int = 0
+    refused: int = 0
     sample: deque[float] = field(default_factory=lambda: deque(maxlen=_SAMPLE))
 
     def add(self, record: AuditRecord) -> None:
+        if was_refused(record):
+            self.refused += 1
+            return
         self.calls += 1
         self.failed += has_failed(record)
         self.sample.append(record.duration_ms)
@@ -127,6 +132,13 @@ class Traffic:
         else:
             self._tools.move_to_end(tool_id)
         return known
+
+
+def was_refused(record: AuditRecord) -> bool:
+    """True for a call that was denied, did not fit, waits for an approval, or was given up before it left."""
+    if record.outcome == "cancelled":
+        return record.transport == "none"
+    return record.outcome in ("denied", "invalid", "approval_required")
 
 
 def has_failed(record: AuditRecord) -> bool:

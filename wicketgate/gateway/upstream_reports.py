@@ -96,7 +96,7 @@ class UpstreamReports:
             if watched.seconds is None:
                 watched.seconds = loop_time() - watched.began
             counts = counts or Counter(item.server for item in self._catalog().tools.values())
-            error = status.report if phase == "down" else self._troubles().get(name, "")
+            error = status.report if phase in ("down", "waiting") else self._troubles().get(name, "")
             self._report(UpstreamReport(name, phase, error, counts[name], watched.seconds))
 
     def _report(self, report: UpstreamReport) -> None:

@@ -4,6 +4,7 @@
 ``client.transport.send(Target(...), ...)`` is the cheap way for many requests to one URL.
 """
 
+from wicketgate.net.challenge import Refusal, refusal_of
 from wicketgate.net.client import (
     CONNECT_S,
     Credentials,
@@ -16,7 +17,9 @@ from wicketgate.net.client import (
     send_authorized,
 )
 from wicketgate.net.connection import MAX_HEAD_BYTES
+from wicketgate.net.guard import Guard
 from wicketgate.net.outgoing import (
+    AddressRefused,
     AnswerAbandoned,
     AnswerBroken,
     AnswerTimedOut,
@@ -39,6 +42,7 @@ __all__ = [
     "CONNECT_S",
     "MAX_BODY_BYTES",
     "MAX_HEAD_BYTES",
+    "AddressRefused",
     "AnswerAbandoned",
     "AnswerBroken",
     "AnswerTimedOut",
@@ -49,6 +53,7 @@ __all__ = [
     "CertificateRefused",
     "ConnectTimedOut",
     "Credentials",
+    "Guard",
     "HttpClient",
     "NeverSent",
     "NoAnswer",
@@ -56,6 +61,7 @@ __all__ = [
     "Outgoing",
     "Proxies",
     "ProxyFailed",
+    "Refusal",
     "Reply",
     "SchemeRefused",
     "Target",
@@ -66,5 +72,6 @@ __all__ = [
     "origin",
     "read_bounded",
     "redirect_of",
+    "refusal_of",
     "send_authorized",
 ]

@@ -9,6 +9,7 @@ from urllib.parse import urljoin, urlsplit
 
 import httpx
 
+from wicketgate.net.challenge import Refusal, refusal_of
 from wicketgate.net.outgoing import NotSendable, Outgoing
 from wicketgate.net.transport import IDLE_S, Transport, path_of, read_bounded, read_url
 
@@ -25,12 +26,13 @@ class Credentials(Protocol):
     """
 
     async def authorization(self) -> str:
-        """Return the value of the header, from a cache while it is fresh. Raises UpstreamUnavailable when there is
-        none; the text is fixed and names no address and no secret."""
+        """Return the value of the header, from a cache while it is fresh; empty if the server shall be asked without
+        one. Raises UpstreamUnavailable when there is none; the text is fixed and names no address and no secret."""
         ...
 
-    async def renew(self) -> None:
-        """Have ``authorization`` give another value, because the server answered 401 to the last one.
+    async def renew(self, refusal: Refusal) -> bool:
+        """Have ``authorization`` give another value, because the server refused the last one: with a 401, or with a
+        403 that asks for more scopes. True if the request may be sent once more.
 
         Very soon after another renewal it does nothing: of calls that were refused together one is enough. Raises
         UpstreamUnavailable when there is none, also without asking when the last attempt failed a short time ago.
@@ -192,13 +194,23 @@ def origin(url: str) -> tuple[str, str, int]:
 async def send_authorized(
     credentials: Credentials | None, send: Callable[[str | None], Awaitable[httpx.Response]]
 ) -> httpx.Response:
-    """The answer to *send* with the credential's header value. After a 401 the credential is renewed and *send* is
-    called once more, for any method: a server that asks for another credential has done nothing."""
+    """The answer to *send* with the credential's header value. After a refusal the credential is renewed and *send* is
+    called once more, for any method: a server that asks for another credential has done nothing. A token for which it
+    wants more scopes (403) counts apart from one that it does not take (401)."""
     if credentials is None:
         return await send(None)
-    response = await send(await credentials.authorization())
-    if response.status_code != 401:
-        return response
-    await response.aclose()
-    await credentials.renew()
-    return await send(await credentials.authorization())
+    refused: set[int] = set()
+    while True:
+        response = await send(await credentials.authorization() or None)
+        refusal = refusal_of(response.status_code, response.headers)
+        if refusal is None or refusal.status in refused or not (refusal.status == 401 or refusal.lacks_scopes):
+            return response
+        refused.add(refusal.status)
+        try:
+            again = await credentials.renew(refusal)
+        except BaseException:
+            await response.aclose()
+            raise
+        if not again:
+            return response
+        await response.aclose()

@@ -12,7 +12,9 @@ from itertools import chain, zip_longest
 from typing import Any, TypeVar, cast
 
 from wicketgate.net.connection import MAX_HEAD_BYTES, HttpConnection
+from wicketgate.net.guard import Guard
 from wicketgate.net.outgoing import (
+    AddressRefused,
     CannotConnect,
     CertificateRefused,
     ConnectTimedOut,
@@ -64,6 +66,8 @@ async def connect(route: Route, outgoing: Outgoing, timeout_s: float | None) -> 
         raise ConnectTimedOut("no connection in time") from None
     except ssl.SSLCertVerificationError as error:
         raise _refused(error) from error
+    except CannotConnect:
+        raise
     except (OSError, ValueError) as error:  # ValueError: a name that is none
         raise CannotConnect.because(error) from error
 
@@ -76,8 +80,12 @@ async def _connected(route: Route, outgoing: Outgoing) -> HttpConnection:
 
     # A direct connection.
     if proxy is None:
-        sock = await _socket_to(host, port)
+        sock = await _socket_to(host, port, outgoing.guard)
         return await _over(sock, HttpConnection, tls, host)
+    # The proxy is asked for an address, because it would look a name up anew.
+    reached = host
+    if outgoing.guard is not None and not outgoing.guard.trusts(host):
+        reached = (await _addresses(host, port, outgoing.guard))[0][4][0]
 
     # A proxy that is given the request, and one that is asked for a tunnel.
     proxy_tls = await _trust(outgoing) if proxy.scheme == "https" else None
@@ -94,7 +102,7 @@ async def _connected(route: Route, outgoing: Outgoing) -> HttpConnection:
         text = f"no connection to the proxy: {type(error).__name__}: {error}"
         raise ProxyFailed(text, _of_proxy(proxy, trouble_of(error))) from error
     try:
-        await tunnel.open(host, port, proxy)
+        await tunnel.open(reached, port, proxy)
         assert tunnel.transport is not None
         connection = HttpConnection()
         transport = await loop.start_tls(tunnel.transport, connection, tls, server_hostname=host)
@@ -187,17 +195,27 @@ class _Tunnel(asyncio.Protocol):
             self._answer.set_exception(ProxyFailed("the proxy closed the connection"))
 
 
-async def _socket_to(host: str, port: int) -> socket.socket:
-    """Connected to whichever address of *host* answers first. Raises OSError, or UnicodeError."""
+async def _socket_to(host: str, port: int, guard: Guard | None = None) -> socket.socket:
+    """Connected to whichever address of *host* answers first. Raises OSError, UnicodeError and AddressRefused."""
+    sock = await first_connected(await _addresses(host, port, guard))
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    return sock
+
+
+async def _addresses(host: str, port: int, guard: Guard | None) -> Sequence[Address]:
+    """The rows of getaddrinfo, those that *guard* refuses left out: nothing is looked up again after this."""
     loop = asyncio.get_running_loop()
     try:
         # An address needs no resolver, and so no thread.
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
     except socket.gaierror:
         found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    sock = await first_connected(found)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    return sock
+    if guard is None:
+        return found
+    allowed = [row for row in found if guard.allows_address(host, str(row[4][0]))]
+    if found and not allowed:
+        raise AddressRefused("no address of the host is a public one")
+    return allowed
 
 
 async def first_connected(found: Sequence[Address], next_s: float = _NEXT_ADDRESS_S) -> socket.socket:

@@ -31,6 +31,7 @@ import certifi
 import httpx
 
 from wicketgate.net.addresses import unmapped
+from wicketgate.net.guard import Guard
 
 _SETTING = "{setting}"
 
@@ -93,6 +94,7 @@ _NOT_YET = Trouble("its certificate is not valid yet", "is the clock right, here
 _NO_FILES = Trouble("too many files are open here", "raise the limit of open files (ulimit -n)")
 _NO_CA = Trouble("its certificate cannot be checked here", "network.ca_file cannot be read, or holds no certificate")
 _NO_PROXY = "the proxy gave no way to it"
+_NOT_PUBLIC = Trouble("it is not at a public address", "if it is yours, name its host in oauth.private_hosts")
 
 
 class NeverSent(Exception):
@@ -126,6 +128,12 @@ class TrustUnreadable(CannotConnect):
     """The certificates that are trusted cannot be read."""
 
     trouble = _NO_CA
+
+
+class AddressRefused(CannotConnect):
+    """A host that was named by a stranger has no address that the guard allows."""
+
+    trouble = _NOT_PUBLIC
 
 
 class ConnectTimedOut(NeverSent, httpx.ConnectTimeout):
@@ -260,10 +268,11 @@ class Proxies:
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """The default trusts what the system trusts and uses no proxy."""
+    """The default trusts what the system trusts and uses no proxy. A *guard* judges the addresses of servers."""
 
     ca_file: str = ""
     proxies: Proxies = Proxies()
+    guard: Guard | None = None
 
     @staticmethod
     def from_environment(environ: Mapping[str, str], ca_file: str = "") -> "Outgoing":

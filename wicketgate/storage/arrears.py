@@ -1,4 +1,4 @@
-"""What a shared store could not be given, given again until it has it."""
+"""Values that a shared store could not be given, given again until it has them."""
 
 import asyncio
 import logging

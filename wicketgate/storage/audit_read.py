@@ -1,20 +1,22 @@
 """Reads audit records back from the table that ``audit_sql`` writes, for people who look (OPS-248).
 
-It has a connection and a thread of its own, so that no record of a call waits for a reader, and it gives up soon. What
-it reads may have been written by other processes, and by other versions.
+It has connections and threads of its own, so that no record of a call waits for a reader, and it gives up soon. An
+actor has one reading at once, so no actor keeps the others out. What it reads may have been written by other processes,
+and by other versions.
 """
 
 import asyncio
 import json
 import logging
 import sqlite3
+import threading
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 from urllib.parse import quote
 
 from wicketgate.daemon_threads import DaemonThreads, NoThreadLeft
@@ -24,12 +26,22 @@ log = logging.getLogger("wicketgate.audit")
 
 _LONGEST_S = 2.0
 _STEPS = 20_000
+THREADS = 4
+"""Readings at once, of as many actors."""
 _SEARCHED = ("tool_id", "server", "actor", "code", "correlation_id", "call_id", "detail")
 _EXACT = ("server", "actor", "outcome", "code", "operation", "call_id", "tool", "phase")
 
 
 class NotRead(Exception):
     """The table could not be read now. The text is for the log."""
+
+
+class ReadingsFull(Exception):
+    """No reading can begin now. *scope*: ``actor``, by others of the same actor; ``all``, by those of other actors."""
+
+    def __init__(self, scope: Literal["actor", "all"]) -> None:
+        super().__init__(scope)
+        self.scope = scope
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,14 +80,28 @@ class AuditReader:
     def __init__(self, rows: Rows, *, longest_s: float = _LONGEST_S) -> None:
         self._rows = rows
         self._longest_s = longest_s
-        self._threads = DaemonThreads(1, "audit reading")
+        self._threads = DaemonThreads(THREADS, "audit reading")
+        self._reading = set[str]()
+        self._waiting: dict[str, asyncio.Future[None]] = {}
 
-    async def read(self, wanted: Wanted, most: int) -> list[Row]:
-        """Returns at most *most* records. Raises NotRead."""
+    async def read(self, wanted: Wanted, most: int, actor: str) -> list[Row]:
+        """Returns at most *most* records, for *actor*. Waits for its turn as long as a reading may take; the newest
+        reading of an actor takes the place of one that waits. Raises NotRead and ReadingsFull."""
         statement, values = _statement(wanted, most, self._rows.mark)
+        await self._take_turn(actor)
+        loop = asyncio.get_running_loop()
+
+        def read() -> list[Sequence[Any]]:
+            # The turn ends with the work, which may go on when nobody waits for it any more.
+            try:
+                return self._rows.read(statement, values)
+            finally:
+                with suppress(RuntimeError):  # the loop is closed: the process ends
+                    loop.call_soon_threadsafe(self._leave, actor)
+
         try:
             async with asyncio.timeout(self._longest_s):
-                found = await self._threads.run(lambda: self._rows.read(statement, values))
+                found = await self._threads.run(read)
         except (TimeoutError, NoThreadLeft):
             log.warning("older audit records could not be read within %g s", self._longest_s)
             raise NotRead("it does not answer") from None
@@ -87,6 +113,38 @@ class AuditReader:
     async def aclose(self) -> None:
         self._threads.close()
         self._rows.close()
+
+    async def _take_turn(self, actor: str) -> None:
+        """Raises ReadingsFull."""
+        if (older := self._waiting.pop(actor, None)) is not None and not older.done():
+            older.set_exception(ReadingsFull("actor"))
+        if actor not in self._reading and len(self._reading) < THREADS:
+            self._reading.add(actor)
+            return
+        turn = self._waiting[actor] = asyncio.get_running_loop().create_future()
+        try:
+            async with asyncio.timeout(self._longest_s):
+                await turn
+        except TimeoutError:
+            self._give_up(actor, turn)
+            raise ReadingsFull("actor" if actor in self._reading else "all") from None
+        except asyncio.CancelledError:
+            self._give_up(actor, turn)
+            raise
+
+    def _give_up(self, actor: str, turn: "asyncio.Future[None]") -> None:
+        if self._waiting.get(actor) is turn:
+            del self._waiting[actor]
+        elif turn.done() and not turn.cancelled() and turn.exception() is None:
+            self._leave(actor)  # it had just been given
+
+    def _leave(self, actor: str) -> None:
+        self._reading.discard(actor)
+        for other, turn in list(self._waiting.items()):
+            if len(self._reading) < THREADS and other not in self._reading and not turn.done():
+                del self._waiting[other]
+                self._reading.add(other)
+                turn.set_result(None)
 
 
 def timestamp(at: float) -> str:
@@ -163,42 +221,70 @@ class SQLiteRows:
 
 
 class PostgresRows:
-    """Implements Rows over psycopg, which is imported only here. The connection is kept; a lost one is opened again."""
+    """Implements Rows over psycopg, which is imported only here. A connection for each thread that reads is kept; a
+    lost one is opened again."""
 
     mark = "%s"
 
     def __init__(self, url: str, *, longest_s: float = _LONGEST_S) -> None:
         self._url = url
         self._longest_s = longest_s
-        self._db: Any = None
+        self._lock = threading.Lock()
+        self._idle: list[Any] = []
+        self._closed = False
 
     def read(self, statement: str, values: Sequence[Any]) -> list[Sequence[Any]]:
         import psycopg
 
         try:
-            fresh = self._db is None
-            try:
-                return self._read(psycopg, statement, values)
-            except psycopg.OperationalError:
-                self.close()
-                if fresh:
-                    raise
-                return self._read(psycopg, statement, values)
-        except psycopg.Error as error:
-            self.close()
+            db = self._take()
+            if db is not None:
+                try:
+                    return self._read(db, statement, values)
+                except psycopg.OperationalError:
+                    if not db.broken:
+                        raise
+            return self._read(self._connected(psycopg), statement, values)
+        except (psycopg.Error, UnicodeError) as error:
             # The text of the driver may hold the address.
             raise NotRead(type(error).__name__) from None
 
-    def _read(self, psycopg: Any, statement: str, values: Sequence[Any]) -> list[Sequence[Any]]:
-        if self._db is None:
-            bound_s = max(2, int(self._longest_s))  # the driver takes no shorter one
-            self._db = psycopg.connect(self._url, connect_timeout=bound_s, autocommit=True)
-            self._db.read_only = True
-            self._db.execute(f"SET statement_timeout = {int(self._longest_s * 1_000)}")
-        found: list[Sequence[Any]] = self._db.execute(statement.encode(), values).fetchall()
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            idle, self._idle = self._idle, []
+        for db in idle:
+            db.close()
+
+    def _read(self, db: Any, statement: str, values: Sequence[Any]) -> list[Sequence[Any]]:
+        try:
+            found: list[Sequence[Any]] = db.execute(statement.encode(), values).fetchall()
+        finally:
+            self._give_back(db)
         return found
 
-    def close(self) -> None:
-        if self._db is not None:
-            self._db.close()
-            self._db = None
+    def _take(self) -> Any:
+        with self._lock:
+            return self._idle.pop() if self._idle else None
+
+    def _give_back(self, db: Any) -> None:
+        with self._lock:
+            kept = not (self._closed or db.broken)
+            if kept:
+                self._idle.append(db)
+        if not kept:
+            db.close()
+
+    def _connected(self, psycopg: Any) -> Any:
+        bound_ms = int(self._longest_s * 1_000)
+        connect_s = max(2, int(self._longest_s))  # the driver takes no shorter one
+        # Without the last bound a network that swallows everything would keep the thread.
+        bounds = {"connect_timeout": connect_s, "tcp_user_timeout": 2 * bound_ms}
+        db = psycopg.connect(self._url, autocommit=True, **bounds)
+        try:
+            db.execute(f"SET statement_timeout = {bound_ms}")
+            db.execute("SET default_transaction_read_only = on")
+        except BaseException:
+            db.close()
+            raise
+        return db

@@ -22,7 +22,7 @@ log = logging.getLogger("wicketgate.storage")
 
 RENEW_S = 2.0
 LAPSE_S = 6.0
-"""What a process that died has held is free after so long."""
+"""The places of a process that died are free after so long."""
 LINGER_S = 0.25
 _AT_ONCE = 200
 _KEPT_BACK = 8

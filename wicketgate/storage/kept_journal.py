@@ -1,7 +1,7 @@
 """The journal of runs that outlive their process, in memory for the readers here and in a store (CHAT-110 to 115).
 
 An event is written to the store before a reader is shown it, so that nobody has seen what a restart forgets. Events of
-runs that wait at once are written together. While the store is away, runs go on and are written later.
+runs that wait at once are written together. While the store is away, runs wait for it (CHAT-126).
 """
 
 import asyncio
@@ -30,9 +30,9 @@ _JOINED_BYTES = 8 * 1024
 
 @dataclass(eq=False, slots=True)
 class _Live:
-    """A run of this process. *unkept* has the events that the store has not taken yet, *late* is true once readers were
-    shown some of them. *kept_until* is the position of the last part, *open_calls* are claimed and have no result.
-    *taken*: another process has the run now, or may take it."""
+    """A run of this process. *unkept* has the events that the store has not taken yet, which no reader was shown.
+    *kept_until* is the position of the last part, *open_calls* are claimed and have no result. *taken*: another process
+    has the run now, or may take it."""
 
     last: int = 0
     next_part: int = 0
@@ -41,7 +41,6 @@ class _Live:
     unkept: list[Entry] = field(default_factory=list)
     completed: list[str] = field(default_factory=list)
     parts: list[Part] = field(default_factory=list)
-    late: bool = False
     taken: bool = False
     ended: bool = False
     read_elsewhere: bool = False
@@ -56,15 +55,14 @@ class _Round:
 
 
 class KeptJournal:
-    """Implements Journal over *store*. *memory* must not join texts: its positions are those of the store. *run_bytes*
-    bounds what waits for a store that is away. Use from one event loop only."""
+    """Implements Journal over *store*. *memory* must not join texts: its positions are those of the store. Use from one
+    event loop only."""
 
     outlives = True
 
-    def __init__(self, memory: MemoryJournal, store: RunStore, run_bytes: int, lease_s: float = LEASE_S) -> None:
+    def __init__(self, memory: MemoryJournal, store: RunStore, lease_s: float = LEASE_S) -> None:
         self._memory = memory
         self._store = store
-        self._run_bytes = run_bytes
         self._lease_s = lease_s
         self._live: dict[str, _Live] = {}
         self._claiming: dict[str, asyncio.Event] = {}
@@ -126,20 +124,13 @@ class KeptJournal:
             live.kept_until = live.last
         live.open_calls.difference_update(completed)
         await self._keep(name)
-        await self._hold_back(name, live)
+        # Behind what readers were shown and the store has not, another process could not go on.
+        while live.unkept and not live.taken:
+            await asyncio.sleep(POLL_S)
+            await self._keep(name)
         if live.taken:
             raise JournalAway("the run was taken over, because this process stood still")
         await self._memory.append(name, events)
-
-    async def _hold_back(self, name: str, live: _Live) -> None:
-        """Wait for a store that is away, while nobody else can take the run: what readers were shown and the store has
-        not, another process could not go on from."""
-        until = self._now() + self._lease_s
-        while live.unkept and not live.late and not live.taken:
-            live.late = self._now() >= until
-            await asyncio.sleep(POLL_S)
-            await self._keep(name)
-        live.late = live.late and bool(live.unkept)
 
     async def claim_call(self, name: str, call_id: str) -> bool:
         live = self._live[name]
@@ -227,7 +218,7 @@ class KeptJournal:
                 follower: Follower = elsewhere
             else:
                 follower = HereFirst(
-                    here, elsewhere, partial(self._has_moved, self._live.get(name)), partial(self._attend, stack, name)
+                    here, elsewhere, partial(_has_moved, self._live.get(name)), partial(self._attend, stack, name)
                 )
             yield follower
 
@@ -309,15 +300,9 @@ class KeptJournal:
                     del run.parts[: len(events[name].parts)]
                 self._give_up(taken)
         except StoreAway:
-            for run in runs.values():
-                self._trim(run)
+            pass  # tried again by those who wait
         finally:
             each.done.set()
-
-    def _trim(self, run: _Live) -> None:
-        held = sum(len(entry.event) for entry in run.unkept)
-        while held > self._run_bytes and len(run.unkept) > 1:
-            held -= len(run.unkept.pop(0).event)
 
     async def _finish(self, name: str) -> None:
         live = self._live.get(name)
@@ -359,10 +344,6 @@ class KeptJournal:
                 live.taken = True
                 self._memory.forget(name)
 
-    def _has_moved(self, live: _Live | None) -> bool:
-        # Behind what the store does not have, the run of the other process is not what was read here.
-        return live is not None and live.taken and not live.late
-
     def _attend(self, stack: AsyncExitStack, name: str) -> None:
         """Say that this process reads the run, until the stack ends."""
         attending = asyncio.create_task(self._keep_attended(name))
@@ -373,7 +354,7 @@ class KeptJournal:
             try:
                 await self._store.attend(name, self._lease_s / 2)
             except StoreAway:
-                log.warning("that a run has a reader cannot be told to its process at the moment")
+                log.debug("that a run has a reader cannot be told to its process at the moment")
             await asyncio.sleep(self._lease_s / 6)
 
     async def _attended_elsewhere_s(self, name: str) -> float:
@@ -388,6 +369,10 @@ class KeptJournal:
 
     def _now(self) -> float:
         return asyncio.get_running_loop().time()
+
+
+def _has_moved(live: _Live | None) -> bool:
+    return live is not None and live.taken
 
 
 def _joined(events: Sequence[bytes]) -> Sequence[bytes]:

@@ -9,7 +9,7 @@ from typing import Literal
 from wicketgate.measures import Durations
 from wicketgate.storage.fail_modes import FailMode, FailModes, StateKind
 
-ERROR_KINDS = ("busy", "full", "gone", "readonly", "damaged", "away", "late", "denied", "other")
+ERROR_KINDS = ("busy", "full", "gone", "readonly", "damaged", "away", "late", "denied", "moving", "other")
 
 
 class StorageMeasures:

@@ -3,7 +3,15 @@
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from wicketgate.faces.mcp.kept_sessions import ENDED_S, IDLE_S, MEMBER_S, KeptSession, Renewal, SessionChange
+from wicketgate.faces.mcp.kept_sessions import (
+    ENDED_S,
+    IDLE_S,
+    MEMBER_S,
+    RESERVED_S,
+    KeptSession,
+    Renewal,
+    SessionChange,
+)
 
 MAX_KEPT = 100_000
 
@@ -28,20 +36,40 @@ class MemoryMcpSessionStore:
         self._max_kept = max_kept
         self._rows: dict[str, _Row] = {}
         self._ended: dict[str, float] = {}  # in the order of their ends
+        self._places: dict[str, dict[str, float]] = {}  # by holder and name, until when
 
-    async def open(self, name: str, session: KeptSession, member: str) -> None:
+    async def reserve(self, name: str, holder: str, most: int) -> bool:
         now = self._now()
+        held = {each: until for each, until in self._places.pop(holder, {}).items() if until > now}
+        free = name in held or len(held) < most
+        if free:
+            held.setdefault(name, now + RESERVED_S)
+        self._places[holder] = held
+        return free
+
+    async def release(self, name: str, holder: str) -> None:
+        held = self._places.get(holder, {})
+        held.pop(name, None)
+        if not held:
+            self._places.pop(holder, None)
+
+    async def open(self, name: str, session: KeptSession, member: str, holder: str) -> None:
+        if name in self._ended:
+            return
+        now = self._now()
+        self._hold(name, holder, now + IDLE_S)
         self._rows[name] = _Row(session, now + IDLE_S, {member: now})
         if len(self._rows) > self._max_kept:
             del self._rows[next(iter(self._rows))]
 
-    async def join(self, name: str, actor: str, member: str) -> KeptSession | None:
+    async def join(self, name: str, actor: str, member: str, holder: str) -> KeptSession | None:
         row = self._row(name)
         if row is None or row.session.actor != actor:
             return None
         now = self._now()
         row.members[member] = now
         row.until = now + IDLE_S
+        self._hold(name, holder, row.until)
         return row.session
 
     async def renew(self, renewals: Mapping[str, Renewal], member: str) -> Collection[str]:
@@ -52,12 +80,19 @@ class MemoryMcpSessionStore:
             row = self._rows.setdefault(name, _Row(renewal.session, 0.0, {}))
             row.members[member] = now
             row.until = max(row.until, now + IDLE_S - renewal.idle_s)
+            self._hold(name, renewal.holder, row.until)
         ended = [name for name in renewals if name in self._ended]
         # What has lapsed makes room.
         for name in [name for name, row in self._rows.items() if row.until <= now]:
             del self._rows[name]
         for name in [name for name, at in self._ended.items() if at + ENDED_S <= now]:
             del self._ended[name]
+        for holder, held in list(self._places.items()):
+            living = {name: until for name, until in held.items() if until > now}
+            if living:
+                self._places[holder] = living
+            else:
+                del self._places[holder]
         return ended
 
     async def change(self, name: str, change: SessionChange) -> Sequence[str]:
@@ -78,7 +113,8 @@ class MemoryMcpSessionStore:
         row.members.pop(member, None)
         return self._members(row)
 
-    async def end(self, name: str) -> Sequence[str]:
+    async def end(self, name: str, holder: str) -> Sequence[str]:
+        await self.release(name, holder)
         row = self._rows.pop(name, None)
         self._ended[name] = self._now()
         if len(self._ended) > self._max_kept:
@@ -87,6 +123,9 @@ class MemoryMcpSessionStore:
 
     async def aclose(self) -> None:
         """Does nothing: there is nothing to close."""
+
+    def _hold(self, name: str, holder: str, until: float) -> None:
+        self._places.setdefault(holder, {})[name] = until
 
     def _row(self, name: str) -> _Row | None:
         row = self._rows.get(name)

@@ -173,7 +173,7 @@ class MemorySessionStore:
         return result
 
     def seen(self, session: str) -> SeenCards:
-        """What the session has seen; does not count as a use."""
+        """The cards that the session has seen; does not count as a use."""
         return self._seen(session)
 
     async def aclose(self) -> None:

@@ -10,6 +10,7 @@ from wicketgate.faces.mcp.kept_sessions import (
     ENDED_S,
     IDLE_S,
     MEMBER_S,
+    RESERVED_S,
     KeptSession,
     Renewal,
     SessionChange,
@@ -47,7 +48,14 @@ CREATE TRIGGER IF NOT EXISTS mcp_session_dropped AFTER DELETE ON mcp_session BEG
     DELETE FROM mcp_session_member WHERE name = old.name;
 END
 """
-_TABLES = (_SESSION, _URI, _MEMBER, _BY_END, _DROPPED)
+_PLACE = """
+CREATE TABLE IF NOT EXISTS mcp_session_place (
+    holder TEXT NOT NULL, name TEXT NOT NULL, until REAL NOT NULL, PRIMARY KEY (holder, name)
+) WITHOUT ROWID
+"""
+_PLACE_BY_END = "CREATE INDEX IF NOT EXISTS mcp_session_place_by_end ON mcp_session_place (until)"
+_TABLES = (_SESSION, _URI, _MEMBER, _BY_END, _DROPPED, _PLACE, _PLACE_BY_END)
+_FAR_S = IDLE_S + MEMBER_S
 
 
 class SQLiteMcpSessionStore:
@@ -67,11 +75,35 @@ class SQLiteMcpSessionStore:
     def losses(self) -> int:
         return self._writer.generation
 
-    async def open(self, name: str, session: KeptSession, member: str) -> None:
-        await self._run(lambda disk: self._open(disk, name, session, member, IDLE_S))
+    async def reserve(self, name: str, holder: str, most: int) -> bool:
+        def reserve(disk: sqlite3.Connection) -> bool:
+            now = self._now()
+            # An end too far ahead was written before the clock was set back.
+            disk.execute("DELETE FROM mcp_session_place WHERE until <= ? OR until > ?", (now, now + _FAR_S))
+            (others,) = disk.execute(
+                "SELECT count(*) FROM mcp_session_place WHERE holder = ? AND name != ?", (holder, name)
+            ).fetchone()
+            if others >= most:
+                return False
+            disk.execute("INSERT OR IGNORE INTO mcp_session_place VALUES (?, ?, ?)", (holder, name, now + RESERVED_S))
+            return True
 
-    async def join(self, name: str, actor: str, member: str) -> KeptSession | None:
-        return await self._run(lambda disk: self._join(disk, name, actor, member))
+        return await self._run(reserve)
+
+    async def release(self, name: str, holder: str) -> None:
+        await self._run(lambda disk: _free(disk, name, holder))
+
+    async def open(self, name: str, session: KeptSession, member: str, holder: str) -> None:
+        def open(disk: sqlite3.Connection) -> None:
+            if self._has_ended(disk, name):
+                return
+            self._open(disk, name, session, member, IDLE_S)
+            self._hold(disk, name, holder, IDLE_S)
+
+        await self._run(open)
+
+    async def join(self, name: str, actor: str, member: str, holder: str) -> KeptSession | None:
+        return await self._run(lambda disk: self._join(disk, name, actor, member, holder))
 
     async def renew(self, renewals: Mapping[str, Renewal], member: str) -> Collection[str]:
         return await self._run(lambda disk: self._renew(disk, renewals, member))
@@ -89,8 +121,9 @@ class SQLiteMcpSessionStore:
 
         return await self._run(leave)
 
-    async def end(self, name: str) -> Sequence[str]:
+    async def end(self, name: str, holder: str) -> Sequence[str]:
         def end(disk: sqlite3.Connection) -> Sequence[str]:
+            _free(disk, name, holder)
             members = self._members(disk, name)
             disk.execute("DELETE FROM mcp_session WHERE name = ?", (name,))
             disk.execute("INSERT INTO mcp_session VALUES (?, NULL, x'', '', ?)", (name, self._now() + ENDED_S))
@@ -117,7 +150,7 @@ class SQLiteMcpSessionStore:
         )
         self._put_member(disk, name, member)
 
-    def _join(self, disk: sqlite3.Connection, name: str, actor: str, member: str) -> KeptSession | None:
+    def _join(self, disk: sqlite3.Connection, name: str, actor: str, member: str, holder: str) -> KeptSession | None:
         now = self._now()
         row = disk.execute(
             "SELECT facts, key_id, log_level FROM mcp_session WHERE name = ? AND until > ? AND facts IS NOT NULL",
@@ -132,6 +165,7 @@ class SQLiteMcpSessionStore:
             return None
         disk.execute("UPDATE mcp_session SET until = max(until, ?) WHERE name = ?", (now + IDLE_S, name))
         self._put_member(disk, name, member)
+        self._hold(disk, name, holder, IDLE_S)
         return session
 
     def _renew(self, disk: sqlite3.Connection, renewals: Mapping[str, Renewal], member: str) -> Collection[str]:
@@ -141,6 +175,8 @@ class SQLiteMcpSessionStore:
         for name, renewal in renewals.items():
             row = disk.execute("SELECT facts IS NULL FROM mcp_session WHERE name = ?", (name,)).fetchone()
             life_s = IDLE_S - renewal.idle_s
+            if life_s > 0 and not (row is not None and row[0]):
+                self._hold(disk, name, renewal.holder, life_s)
             if row is None and life_s > 0:
                 self._open(disk, name, renewal.session, member, life_s)
             elif row is not None and row[0]:
@@ -163,6 +199,17 @@ class SQLiteMcpSessionStore:
             disk.execute("DELETE FROM mcp_session_uri WHERE name = ? AND uri = ?", (name, _text(change.unfollow)))
         return self._members(disk, name)
 
+    def _has_ended(self, disk: sqlite3.Connection, name: str) -> bool:
+        ended = "SELECT 1 FROM mcp_session WHERE name = ? AND facts IS NULL AND until > ?"
+        return disk.execute(ended, (name, self._now())).fetchone() is not None
+
+    def _hold(self, disk: sqlite3.Connection, name: str, holder: str, life_s: float) -> None:
+        disk.execute(
+            "INSERT INTO mcp_session_place VALUES (?, ?, ?)"
+            " ON CONFLICT (holder, name) DO UPDATE SET until = max(until, excluded.until)",
+            (holder, name, self._now() + life_s),
+        )
+
     def _put_member(self, disk: sqlite3.Connection, name: str, member: str) -> None:
         disk.execute("INSERT OR REPLACE INTO mcp_session_member VALUES (?, ?, ?)", (name, member, self._now()))
 
@@ -170,6 +217,10 @@ class SQLiteMcpSessionStore:
         since = self._now() - MEMBER_S
         found = disk.execute("SELECT member FROM mcp_session_member WHERE name = ? AND at > ?", (name, since))
         return [member for (member,) in found]
+
+
+def _free(disk: sqlite3.Connection, name: str, holder: str) -> None:
+    disk.execute("DELETE FROM mcp_session_place WHERE holder = ? AND name = ?", (holder, name))
 
 
 def _make_tables(disk: sqlite3.Connection) -> None:

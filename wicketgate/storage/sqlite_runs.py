@@ -129,6 +129,7 @@ class SQLiteRunStore:
         self._replica = replica
         self._lease_s = lease_s
         self._mine: dict[str, _Mine] = {}
+        self._claiming: set[str] = set()
         prepare(self._path, _make_tables)
         self._writer = SQLiteWriter(self._path, self._begin_anew, measures=measures)
         # What is committed here is on the disk, with all that was committed before.
@@ -138,14 +139,18 @@ class SQLiteRunStore:
         self._readers = ThreadPoolExecutor(_READERS, "runs-read")
 
     async def claim(self, name: str, run_id: str, digest: str, owner: str, part: bytes = b"") -> KeptRun | None:
-        kept = await self._write(lambda disk: self._claim(disk, name, _Mine(run_id, digest, owner), part))
-        if kept is None:
-            self._mine[name] = _Mine(run_id, digest, owner)
+        self._claiming.add(name)
+        try:
+            kept = await self._write(lambda disk: self._claim(disk, name, _Mine(run_id, digest, owner), part))
+            if kept is None:
+                self._mine[name] = _Mine(run_id, digest, owner)
+        finally:
+            self._claiming.discard(name)
         return kept
 
     async def find(self, name: str) -> KeptRun | None:
         found = await self._read(lambda disk: _find(disk, name))
-        return None if found is None or self._is_due(found) else self._kept(found)
+        return None if found is None or self._is_due(found) or self._is_left(found, name) else self._kept(found)
 
     async def append(self, events: Mapping[str, NewEvents]) -> Sequence[str]:
         taken = await self._write(
@@ -248,11 +253,21 @@ class SQLiteRunStore:
     def _is_due(self, row: _Row) -> bool:
         return row.keep_until is not None and row.keep_until <= self._now()
 
+    def _is_left(self, row: _Row, name: str) -> bool:
+        """True of a claim that the disk took after its caller had left: nobody runs it. To be asked from any thread."""
+        # In this order: a name is among ours before it is not being claimed any more.
+        return self._is_unbegun(row) and name not in self._claiming and name not in self._mine
+
+    def _is_unbegun(self, row: _Row) -> bool:
+        return row.replica == self._replica and row.keep_until is None and not (row.last or row.lost)
+
     def _claim(self, disk: sqlite3.Connection, name: str, run: _Mine, part: bytes) -> KeptRun | None:
-        # Runs that nobody came back to make room; then the name must be free.
+        # Runs that nobody came back to, and claims whose callers have left, make room; then the name must be free.
         disk.execute("DELETE FROM run WHERE keep_until <= ?", (self._now(),))
         if (row := _find(disk, name)) is not None:
-            return self._kept(row)
+            if name in self._mine or not self._is_unbegun(row):
+                return self._kept(row)
+            _drop(disk, row)
         by = _bytes(run.owner)
         (runs,) = disk.execute("SELECT count(*) FROM run").fetchone()
         (own,) = disk.execute("SELECT count(*) FROM run WHERE owner = ?", (by,)).fetchone()
@@ -346,8 +361,12 @@ class SQLiteRunStore:
         until = self._now() + self._lease_s
         kept = (until, self._replica)
         disk.execute("UPDATE run SET lease_until = ? WHERE keep_until IS NULL AND replica = ?", kept)
-        held = disk.execute("SELECT name FROM run WHERE keep_until IS NULL AND replica = ?", (self._replica,))
-        return list(set(mine) - {name for (name,) in held})
+        rows = disk.execute("SELECT name FROM run WHERE keep_until IS NULL AND replica = ?", (self._replica,))
+        held = {name for (name,) in rows}
+        for name in held.difference(mine):
+            if (row := _find(disk, name)) is not None and self._is_left(row, name):
+                _drop(disk, row)
+        return list(set(mine) - held)
 
     def _claim_call(self, disk: sqlite3.Connection, name: str, call_id: str) -> bool:
         row = self._own(disk, name)
@@ -393,6 +412,12 @@ def _make_tables(disk: sqlite3.Connection) -> None:
 def _find(disk: sqlite3.Connection, name: str) -> _Row | None:
     found = disk.execute(_FIND, (name,)).fetchone()
     return None if found is None else _Row(*found)
+
+
+def _drop(disk: sqlite3.Connection, row: _Row) -> None:
+    """Forgets a run with its parts, which go with its end."""
+    disk.execute("UPDATE run SET keep_until = 0 WHERE id = ?", (row.id,))
+    disk.execute("DELETE FROM run WHERE id = ?", (row.id,))
 
 
 def _last_event(disk: sqlite3.Connection, row: _Row) -> bytes | None:

@@ -1,14 +1,15 @@
 """The one thread that writes into the SQLite file of ``storage.url``, and that holds no caller up (EXEC-41 to EXEC-43).
 
-A caller waits a second at most for its turn and the lock of the file, also if another process keeps it. After one that
-waited in vain, further ones are refused at once for a while; then a single one tries. A file that was removed or
-replaced is noticed before the next write, and begun anew.
+A caller waits a second at most for its turn and the lock of the file, also if another process keeps it. What it has
+given up is not done afterwards (OPS-333). After one that waited in vain, further ones are refused at once for a while;
+then a single one tries. A file that was removed or replaced is noticed before the next write, and begun anew.
 """
 
 import asyncio
 import logging
 import os
 import sqlite3
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -40,6 +41,33 @@ class Unavailable(sqlite3.OperationalError):
         self.sqlite_errorname = "unavailable"
 
 
+class _GivenUp(Exception):
+    """Ends a transaction whose caller has left."""
+
+
+class _Turn:
+    """Decides between the thread that does a work, step by step, and the caller who gives it up: one is first."""
+
+    BEGUN, COMMITTED = 1, 2
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._step = 0
+        self.given_up = False
+
+    def take(self, step: int) -> None:
+        """Called by the thread before a step. Raises _GivenUp."""
+        with self._lock:
+            if self.given_up:
+                raise _GivenUp
+            self._step = step
+
+    def give_up_before(self, step: int) -> None:
+        """Called by the caller; does nothing if the thread has taken *step*."""
+        with self._lock:
+            self.given_up = self._step < step
+
+
 class SQLiteWriter:
     """*at_start* makes what is missing in a new file, within the transaction of its making. *pragma* is run on each
     connection. For use from one event loop only."""
@@ -67,7 +95,8 @@ class SQLiteWriter:
 
     async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Returns what *work* returns, run in one transaction. Raises sqlite3.Error; ``Unavailable`` if the lock was
-        not to be had in time."""
+        not to be had in time. Then, and if the caller is cancelled, nothing of it is kept, unless the disk was at the
+        commit already."""
         loop = asyncio.get_running_loop()
         if self._trying or loop.time() < self._refused_until:
             self.measures.refused += 1
@@ -75,10 +104,11 @@ class SQLiteWriter:
         began = loop.time()
         # After a pause, one tries for all.
         self._trying = self._refused_until > float("-inf")
-        begun = asyncio.Event()
-        done = loop.run_in_executor(self._thread, self._work, work, partial(loop.call_soon_threadsafe, begun.set))
+        begun, turn = asyncio.Event(), _Turn()
+        begin = partial(loop.call_soon_threadsafe, begun.set)
+        done = loop.run_in_executor(self._thread, self._work, work, turn, begin)
         try:
-            result = await self._bounded(done, begun)
+            result = await self._bounded(done, begun, turn)
         except sqlite3.Error as error:
             self.measures.errors[kind_of(error)] += 1
             if kind_of(error) == "busy" and not self._writing:
@@ -99,29 +129,36 @@ class SQLiteWriter:
             self._disk.close()
             self._disk = None
 
-    async def _bounded(self, done: asyncio.Future[T], begun: asyncio.Event) -> T:
+    async def _bounded(self, done: asyncio.Future[T], begun: asyncio.Event, turn: _Turn) -> T:
         waiting = asyncio.ensure_future(begun.wait())
         try:
             either: list[asyncio.Future[Any]] = [done, waiting]
             await asyncio.wait(either, timeout=WAIT_S, return_when=asyncio.FIRST_COMPLETED)
-            if not done.done() and begun.is_set():
-                await asyncio.wait([done], timeout=WRITE_S)
+            if not done.done():
+                turn.give_up_before(turn.BEGUN)
+                # Also without the news that it has begun, which may still be on their way here.
+                if not turn.given_up:
+                    await asyncio.wait([done], timeout=WRITE_S)
         finally:
             waiting.cancel()
             if not done.done():
-                done.cancel()  # it is not begun any more, if it still waits for its turn
+                turn.give_up_before(turn.COMMITTED)
+                done.cancel()
                 done.add_done_callback(_ignore)
         if done.cancelled():
             raise Unavailable(sqlite3.SQLITE_BUSY)
         return done.result()
 
-    def _work(self, work: Callable[[sqlite3.Connection], T], begun: Callable[[], object]) -> T:
+    def _work(self, work: Callable[[sqlite3.Connection], T], turn: _Turn, begun: Callable[[], object]) -> T:
         disk = self._current()
         with transaction(disk):
+            turn.take(turn.BEGUN)
             self._writing = True
             try:
                 begun()
-                return work(disk)
+                result = work(disk)
+                turn.take(turn.COMMITTED)
+                return result
             finally:
                 self._writing = False
 

@@ -16,6 +16,9 @@ export class ApiError extends Error {
   }
 }
 
+// The gate is not there, or not yet: what failed can be tried again as it was.
+export const passing = (error) => [0, 502, 503, 504].includes(error?.status);
+
 export const key = {
   get: () => sessionStorage.getItem(KEY),
   set: (value) => sessionStorage.setItem(KEY, value),

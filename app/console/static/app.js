@@ -1,10 +1,10 @@
 // The shell: navigation, colours, sign-in, and one page at a time, loaded when it is opened.
 
 import { Component, h, render } from "preact";
-import { useEffect, useRef, useState } from "preact/hooks";
-import { forget, get, key, post, whenSignedOut } from "./api.js";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { forget, get, key, passing, post, whenSignedOut } from "./api.js";
 import { startLive, stopLive, useLive, useLiveState } from "./live.js";
-import { followed, href, useRoute } from "./route.js";
+import { followed, href, useRoute, where } from "./route.js";
 import { Announcer, Button, Failure, Fragment, announce, html, plain } from "./ui.js";
 
 const NAV = [
@@ -21,7 +21,9 @@ const NAV = [
 ];
 
 const THEME = "wicketgate.theme";
-const loaded = {};
+const AGAIN_MS = 1500;
+const ENDED = "The gate does not accept the key of this tab any more. Sign in with another one to go on here.";
+const loading = {}, loaded = {}, styles = {};
 
 function Mark() {
   return html`<svg viewBox="0 0 20 20" aria-hidden="true" width="20" height="20">
@@ -58,7 +60,8 @@ class Boundary extends Component {
 // The styles of a page come with it: a page is shown when both are there.
 function styled(page) {
   return new Promise((done) => {
-    const link = document.createElement("link");
+    styles[page]?.remove();
+    const link = (styles[page] = document.createElement("link"));
     link.rel = "stylesheet";
     link.href = new URL(`pages/${page}.css`, import.meta.url).href;
     link.onload = link.onerror = done;
@@ -66,19 +69,34 @@ function styled(page) {
   });
 }
 
+function load(page) {
+  return (loading[page] ??= Promise.all([import(`./pages/${page}.js`), styled(page)]).then(
+    ([module]) => (loaded[page] = { view: module.default }),
+    () => (loaded[page] = { error: new Error("This page could not be loaded. It is tried again when the gate answers; if it stays so, reload the console.") }),
+  ));
+}
+
 function Page({ page, shown, ...given }) {
   const [, redraw] = useState(0);
   const found = loaded[page];
+  const [tries, setTries] = useState(0);
+  // What could not be loaded while the gate was away is loaded when it is there again.
+  useLive((event) => {
+    if (event !== "begun" || !loaded[page]?.error) return;
+    delete loaded[page];
+    delete loading[page];
+    setTries(tries + 1);
+  });
+  // The styles of other pages would hold here too.
+  useLayoutEffect(() => {
+    if (found) for (const [name, link] of Object.entries(styles)) link.media = name === page ? "all" : "not all";
+  }, [page, found]);
   useEffect(() => {
     if (found) shown();
   }, [page, found]);
   useEffect(() => {
-    if (loaded[page]) return;
-    Promise.all([import(`./pages/${page}.js`), styled(page)]).then(
-      ([module]) => (loaded[page] = { view: module.default }),
-      () => (loaded[page] = { error: new Error("This page could not be loaded. Reload the console.") }),
-    ).then(() => redraw((count) => count + 1));
-  }, [page]);
+    if (!loaded[page]) load(page).then(() => redraw((count) => count + 1));
+  }, [page, tries]);
   if (!found) return html`<p class="foot" role="status">Loading …</p>`;
   if (found.error) return html`<${Failure} error=${found.error} />`;
   return html`<${Boundary} key=${page}><${found.view} ...${given} /><//>`;
@@ -148,6 +166,7 @@ function Signed({ me, signOut }) {
         </div>
       </header>
       <main id="main" tabindex="-1" ref=${main}>
+        ${live === "many" && html`<p class="away" role="status">Too many of your tabs follow this gate: this one is not live. Close another.</p>`}
         ${live === "away" && html`<p class="away" role="status">The gate does not answer; what is shown may be old. It is tried again.</p>`}
         <${Page} page=${route.page} shown=${shown} query=${route.query} me=${me} />
       </main>
@@ -177,17 +196,30 @@ function SignIn({ told, signIn }) {
       <div role="alert">${told && html`<p class="told">${told}</p>`}</div>
       <div class="btns"><button class="btn p" type="submit">Sign in</button></div>
     </form>
-    <p class="foot">A gate without configured keys prints a sign-in link when it starts. To make a key: <code>wicketgate key new --actor me</code></p>
+    <h2>No key yet?</h2>
+    <ul class="how">
+      <li>A gate without configured keys, such as that of <code>make run</code>, prints a link when it starts: <code>Console: http://…/console/#code=…</code> It signs in once, within ten minutes.</li>
+      <li>Who runs the gate makes keys: <code>wicketgate key new --actor ann</code> prints one, and its entry for <code>auth.keys</code>; with <code>--permission 'tools:*'</code> and <code>--permission 'ops:*'</code> it may do all.</li>
+    </ul>
   </main>`;
 }
 
+// Shown instead of the sign-in while the gate cannot say whose key it is.
+const Away = ({ error, signOut }) => html`<main class="signin" id="main">
+  <p class="mark"><${Mark} />Wicketgate</p>
+  <h1>${error.status ? "The gate is starting or stopping" : "The gate does not answer"}</h1>
+  <p class="lede" role="status">This page goes on by itself as soon as it answers. Your key is kept in this tab.</p>
+  <p class="foot">If it stays so, the terminal or the log of the gate says why, and <code>/readyz</code> which servers it waits for.</p>
+  <div class="btns"><${Button} onClick=${signOut}>Sign out<//></div>
+</main>`;
+
 // A link of the form #code=… signs in once; the code is exchanged for the key and leaves the address.
-async function exchanged() {
+async function exchanged(patiently) {
   const code = new URLSearchParams(location.hash.slice(1)).get("code");
   if (!code) return "";
   history.replaceState(null, "", location.pathname + location.search);
   try {
-    key.set((await post("sign-in", { code })).key);
+    key.set((await patiently(() => post("sign-in", { code }))).key);
     return "";
   } catch (error) {
     return error.status === 401 ? "This link was used, or is too old. Sign in with a key, or start the gate again." : error.message;
@@ -198,23 +230,39 @@ function App() {
   const [me, setMe] = useState(null);
   const [told, setTold] = useState("");
   const [ready, setReady] = useState(false);
+  const [away, setAway] = useState(null);
+  const signed = useRef(false);
+  signed.current = !!me;
   const leave = (text) => {
     stopLive();
     forget();
     setMe(null);
-    setTold(text);
+    setTold(signed.current ? ENDED : text);
+  };
+  // Tries until the gate is there.
+  const patiently = async (act) => {
+    for (;;) {
+      try {
+        return await act();
+      } catch (error) {
+        if (!passing(error)) throw error;
+        setAway(error);
+        await new Promise((again) => setTimeout(again, AGAIN_MS));
+      }
+    }
   };
   const enter = async () => {
     try {
-      if (key.get()) setMe(await get("me"));
+      if (key.get()) setMe(await patiently(() => get("me")));
     } catch (error) {
       if (error.status !== 401) setTold(error.message);
     }
+    setAway(null);
     setReady(true);
   };
   useEffect(() => {
     whenSignedOut(leave);
-    exchanged().then((text) => {
+    exchanged(patiently).then((text) => {
       if (text) setTold(text);
       return enter();
     });
@@ -229,9 +277,12 @@ function App() {
     sessionStorage.clear();
     location.reload();
   };
+  if (away) return html`<${Away} error=${away} signOut=${signOut} />`;
   if (!ready) return html`<div class="app"><header class="side"><p class="mark"><${Mark} />Wicketgate</p></header><main id="main"></main></div>`;
   if (!me) return html`<${SignIn} told=${told} signIn=${signIn} />`;
   return html`<${Signed} me=${me} signOut=${signOut} />`;
 }
 
+// While the gate is asked who is there; the shell names the same files.
+load(where().page);
 render(h(App), document.getElementById("root"));

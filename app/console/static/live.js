@@ -6,7 +6,7 @@ import { readEvents, send } from "./api.js";
 const listeners = new Set();
 const AGAIN_MS = [500, 1000, 2000, 5000, 10000];
 
-let state = "off"; // "on", "away": it is tried again
+let state = "off"; // "on"; "away", "many" (tabs of this caller): it is tried again
 let ending = null;
 
 function tell(event, data) {
@@ -39,6 +39,12 @@ async function run(signal) {
     try {
       const response = await send("GET", "events", undefined, { signal });
       if (response.status === 401 || response.status === 403 || response.status === 404) return become("off");
+      if (response.status === 429) {
+        // Its other tabs follow the gate; one of them may be closed.
+        become("many");
+        await new Promise((resume) => setTimeout(resume, AGAIN_MS.at(-1)));
+        continue;
+      }
       if (response.ok) {
         become("on");
         // What happened before, or between two streams, is not in this one.
@@ -56,7 +62,7 @@ async function run(signal) {
 
 // Calls *take*(event, data) for each event while the component is there.
 export function useLive(take) {
-  // The newest one from the moment of its drawing: effects come later, and what comes between would be judged by the old.
+  // The newest one from its drawing on: effects come later.
   const newest = useRef(take);
   newest.current = take;
   useEffect(() => {

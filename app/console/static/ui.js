@@ -3,6 +3,8 @@
 import { h, Fragment } from "preact";
 import { useCallback, useEffect, useRef, useState } from "preact/hooks";
 import htm from "htm";
+import { passing } from "./api.js";
+import { useLive } from "./live.js";
 import { followed, href } from "./route.js";
 
 export const html = htm.bind(h);
@@ -63,26 +65,37 @@ export function plain(text, longest = LONGEST) {
 
 export const json = (value, longest) => plain(JSON.stringify(value, null, 2), longest);
 
-// Data: *load*(signal) is called at first and when *inputs* differ; `again` calls it once more.
+// Data: *load*(signal) is called at first and when *inputs* differ; `again` calls it once more, when
+// one that runs has ended. What failed while the gate was away is loaded when it is there again.
 
 export function useLoad(load, inputs) {
   const [state, setState] = useState({ value: undefined, error: null, busy: true });
   const running = useRef(null);
   const newest = useRef(load);
   newest.current = load;
-  const again = useCallback(() => {
-    running.current?.abort();
-    const mine = (running.current = new AbortController());
+  const begin = useCallback(() => {
+    const mine = (running.current = { ending: new AbortController(), again: false });
+    const end = (found) => {
+      if (mine.ending.signal.aborted) return;
+      running.current = null;
+      setState((before) => ({ ...before, ...found, busy: mine.again }));
+      if (mine.again) begin();
+    };
     setState((before) => ({ ...before, busy: true }));
-    newest.current(mine.signal).then(
-      (value) => mine.signal.aborted || setState({ value, error: null, busy: false }),
-      (error) => mine.signal.aborted || setState((before) => ({ ...before, error, busy: false })),
-    );
+    newest.current(mine.ending.signal).then((value) => end({ value, error: null }), (error) => end({ error }));
+  }, []);
+  const again = useCallback(() => {
+    if (running.current) running.current.again = true;
+    else begin();
   }, []);
   useEffect(() => {
-    again();
-    return () => running.current?.abort();
+    begin();
+    return () => {
+      running.current?.ending.abort();
+      running.current = null;
+    };
   }, inputs);
+  useLive((event) => event === "begun" && state.error && again());
   return { ...state, again };
 }
 
@@ -145,6 +158,7 @@ export function Failure({ error, again }) {
   if (!error) return null;
   return html`<div class="fail" role="alert">
     <p>${plain(error.message, 500)}</p>
+    ${passing(error) && html`<p>The gate is starting, stopping or away. What it shows comes by itself when it answers; what you asked it to do has to be asked again.</p>`}
     ${error.status === 403 && html`<p>The key of this tab lacks the permission for it.</p>`}
     ${again && html`<${Button} onClick=${again}>Try again<//>`}
   </div>`;
@@ -160,6 +174,37 @@ export function Loaded({ data, children, empty }) {
     ${empty && (Array.isArray(data.value) ? !data.value.length : false) ? html`<p class="empty">${empty}</p>` : children(data.value)}
   <//>`;
 }
+
+// A table whose rows are cards where it is narrow: each cell names its column then. *columns*: names, or [name, class];
+// *rows*: [key, cells, class].
+export function Table({ columns, rows, kind = "cards" }) {
+  const all = columns.filter(Boolean).map((each) => (Array.isArray(each) ? each : [each, null]));
+  return html`<div class=${`tab ${kind}`}><table role="table">
+    <thead role="rowgroup"><tr role="row">${all.map(([name, style]) => html`<th role="columnheader" scope="col" class=${style} key=${name}>${name}</th>`)}</tr></thead>
+    <tbody role="rowgroup">${rows.map(([key, cells, style]) => html`<tr role="row" class=${style} key=${key}>
+      ${cells.map((cell, at) => html`<td role="cell" class=${all[at][1]} data-label=${all[at][0]} key=${at}><div>${cell}</div></td>`)}
+    </tr>`)}</tbody>
+  </table></div>`;
+}
+
+// The outcome of a call in one word, and its tone.
+export function outcome(call) {
+  if (call.outcome === "allowed") return call.tool === "error" ? ["tool error", "bad"] : ["allowed", ""];
+  return [plain(call.outcome.replaceAll("_", " "), 40), ["approval_required", "cancelled"].includes(call.outcome) ? "wait" : "bad"];
+}
+
+// What to do at a gate that has nothing for this caller. *read*: the caller may read all of the gate.
+export const Nothing = ({ read }) => html`<div class="nothing">
+  ${read
+    ? html`<h2>No server stands behind this gate yet</h2>
+      <ol>
+        <li><code>wicketgate import --write wicketgate.yaml</code> takes over the servers of the MCP clients on this machine.</li>
+        <li>Or name one below <code>upstreams:</code> in the configuration: <code>- {name: time, command: [uvx, mcp-server-time]}</code></li>
+        <li>The gate reads the file again on SIGHUP, and by itself when it was started with <code>--watch</code>. Its tools then appear here.</li>
+      </ol>`
+    : html`<h2>Your key may use no tool of this gate</h2>
+      <p>What a key may use follows from its permissions, such as <code>tools:*</code>, and from the access rules. Ask who runs this gate; a server that still connects brings its tools in a moment.</p>`}
+</div>`;
 
 export function Tabs({ label, tabs, tab, choose }) {
   const move = (event) => {

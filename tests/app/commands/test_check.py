@@ -2,9 +2,11 @@
 
 import json
 import logging
-from collections.abc import Iterator
-from contextlib import chdir
+from collections.abc import Iterator, Mapping
+from contextlib import chdir, contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ from click.testing import CliRunner, Result
 
 from app.cli import cli
 from app.commands.check_progress import Progress
+from tests.support.issuer import RSA
 from tests.support.requirement import requirement
 from tests.support.warm_server import warm
 from wicketgate.gateway.upstream_reports import UpstreamReport
@@ -218,3 +221,58 @@ def test_json_is_one_document_with_everything_and_nothing_else_on_stdout() -> No
     assert found["summary"] == "2 of 2 upstreams connected, 26 tools, 1 left out"
     assert found["faults"] == [f"left out: pets: {pets['left_out'][0]}"]
     assert "local: ready" in result.stderr
+
+
+@requirement("ACCESS-134")
+def test_each_issuer_is_asked_for_its_keys(tmp_path: Path) -> None:
+    keys = {"keys": [RSA.as_dict(private=False)]}
+    with _served({"/keys": json.dumps(keys).encode(), "/none": b'{"keys": []}'}) as url:
+        entries = [
+            {"name": "good", "issuer": url, "jwks_uri": f"{url}/keys"},
+            {"name": "empty", "issuer": f"{url}/e", "jwks_uri": f"{url}/none"},
+            {"name": "gone", "issuer": f"{url}/gone"},
+        ]
+        sections = {"server": {"public_url": "https://gate.example"}, "auth": {"issuers": entries}}
+        result = check(upstreams=[package("local", 1)], **sections)
+        as_json = json.loads(check("--json", upstreams=[package("local", 1)], **sections).stdout)
+    assert result.exit_code == 1
+    assert f"issuer: good ({url}): 1 keys" in result.stdout
+    assert f"issuer empty ({url}/e): it has no key that can be used" in result.stdout
+    assert f"issuer gone ({url}/gone): it publishes no document about itself" in result.stdout
+    assert [(each["name"], each["keys"]) for each in as_json["issuers"]] == [("good", 1), ("empty", 0), ("gone", None)]
+
+
+@contextmanager
+def _served(documents: Mapping[str, bytes]) -> Iterator[str]:
+    """The URL of a server of *documents* in a thread: the command has an event loop of its own."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = documents.get(self.path)
+            self.send_response(404 if body is None else 200)
+            self.send_header("Content-Length", str(len(body or b"")))
+            self.end_headers()
+            self.wfile.write(body or b"")
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Nothing on stderr, which the test reads."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+@requirement("UP-193")
+def test_keys_are_said_to_have_nothing_to_exchange() -> None:
+    way = {"client_id": "gate", "client_secret": "s"}
+    upstream = {"name": "files", "url": "http://127.0.0.1:9/mcp", "credentials": "exchange", "oauth": {"exchange": way}}
+    issuer = {"name": "corp", "issuer": "http://127.0.0.1:9"}
+    sections = {"server": {"public_url": "https://gate.example"}, "auth": {"issuers": [issuer]}}
+    shown = " ".join(check(upstreams=[upstream], **sections).output.split())
+    assert "the first caller with a token of issuer corp, and keys cannot call it" in shown

@@ -205,7 +205,7 @@ def test_a_misspelt_upstream_or_tool_to_accept_is_answered_with_the_nearest(caps
         (["lock", "--diff", "--lock", "none", "--json"], {"lock", "pinned", "accepted", "differences", "silent"}),
         (["browse", "double", "--json"], {"cards"}),
         (["execute", "local:double", '{"number": 2}', "--json"], {"status"}),
-        (["check", "--json"], {"ok", "upstreams", "models", "keys", "notes", "faults", "summary", "config"}),
+        (["check", "--json"], {"ok", "upstreams", "models", "keys", "issuers", "notes", "faults", "summary", "config"}),
     ],
     ids=lambda value: " ".join(value[:2]) if isinstance(value, list) else "",
 )
@@ -243,7 +243,16 @@ def test_the_differences_of_a_lock_are_listed(capsys: pytest.CaptureFixture[str]
 def test_the_help_lists_the_commands_by_task() -> None:
     lines = CliRunner().invoke(cli, ["--help"]).output.splitlines()
     titles = [line for line in lines if line.endswith(":") and not line.startswith(" ")]
-    assert titles == ["Options:", "Start:", "Clients and servers:", "Try:", "Keep:", "Contracts:", "This command:"]
+    assert titles == [
+        "Options:",
+        "Start:",
+        "Clients and servers:",
+        "Logins:",
+        "Try:",
+        "Keep:",
+        "Contracts:",
+        "This command:",
+    ]
     at = {name: next(n for n, line in enumerate(lines) if line.startswith(f"  {name} ")) for name in cli.commands}
     assert at["check"] < at["serve"] < at["mcp"] < at["browse"] < at["lock"] < at["conform"] < at["completion"]
     assert not any(line.endswith("...") for line in lines[1:]), "no sentence is cut"

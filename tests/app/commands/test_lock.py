@@ -1,5 +1,6 @@
 """``wicketgate lock`` as a user runs it, over functions of a package that change (ACCESS-22)."""
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -9,10 +10,14 @@ import yaml
 from click.testing import CliRunner, Result
 
 from app.cli import cli
+from app.commands import lock as lock_command
 from app.commands.output import quarantine_lines
+from app.console.accept import accept_one
 from tests.support.requirement import requirement
+from wicketgate.catalog.definition_change import definition_digest
 from wicketgate.catalog.pins import differences, pin_all
 from wicketgate.config.lock_file import read_lock
+from wicketgate.config.settings import Settings
 
 MODULE = """
 from wicketgate.tools import ToolRegistry
@@ -145,3 +150,26 @@ def test_a_name_that_fits_nothing_is_an_error(project: Project) -> None:
         cli, ["lock", "--config", str(project.config), "--lock", str(project.lock), "--accept", "local:x"]
     )
     assert "Nothing that differs is called local:x" in str(refused.exception)
+
+
+@requirement("OPS-301")
+def test_what_the_console_accepts_while_the_command_connects_is_not_undone(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project.tools(("greet", "name: str", "Greet somebody."))
+    assert project.run("lock").exit_code == 0
+    project.tools(("greet", "name: str", "Greet somebody, loudly."))
+    connect = lock_command._declared
+
+    async def connect_while_the_console_accepts(settings: Settings) -> Any:
+        declared = await connect(settings)
+        pay = {"name": "pay"}
+        await asyncio.to_thread(accept_one, project.lock, {"bank": [pay]}, "bank", "pay", definition_digest(pay))
+        return declared
+
+    monkeypatch.setattr(lock_command, "_declared", connect_while_the_console_accepts)
+    project.run("lock", "--accept", "*:greet")
+    pins = read_lock(project.lock)
+    assert pins["bank"].keys() == {"pay"}
+    (greet,) = [each for tools in pins.values() for name, each in tools.items() if name == "greet"]
+    assert greet.definition["description"] == "Greet somebody, loudly."

@@ -1,5 +1,6 @@
 """The audit over HTTP: filters and a cursor over the memory, older records from the database."""
 
+import asyncio
 import sqlite3
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,8 +10,9 @@ import pytest
 
 from app.console.calls import MAX_CHARS
 from tests.app.console.test_servers import API, as_key, get
+from tests.storage.test_audit_read import Held
 from tests.support.requirement import requirement
-from tests.support.service import OPERATOR_KEY, READER_KEY, FileServer, RunningService, running_service
+from tests.support.service import BOUND_S, OPERATOR_KEY, READER_KEY, FileServer, RunningService, running_service
 from wicketgate.gateway import traffic
 
 
@@ -137,3 +139,29 @@ async def test_a_database_that_cannot_be_read_hides_nothing_of_the_memory(tmp_pa
         page = await get(service, "calls")
         assert (len(page["calls"]), page["older"]) == (1, "unread")
         assert str(tmp_path) not in str(page)
+
+
+@requirement("OPS-298", "OPS-299")
+async def test_odd_texts_are_refused_and_a_second_reading_of_an_actor_has_its_turn(tmp_path: Path) -> None:
+    sink = {"handler": "audit_sql", "config": {"url": f"sqlite:///{tmp_path}/audit.db"}}
+    settings = {"plugins": {"auditing": {"_global": [sink]}}}
+    headers = as_key(OPERATOR_KEY)
+    async with running_service(upstreams=[FileServer()], settings=settings) as service:
+        await call(service, "/files/read_file", {"path": "a"})
+        for name in ("q", "tool", "actor", "server", "code"):
+            answer = await service.http.get(f"{API}/calls?{name}=%00", headers=headers)
+            assert (answer.status_code, answer.json()["code"]) == (400, "invalid_request"), name
+        assert (await service.http.get(f"{API}/calls/a%00b", headers=headers)).status_code == 404
+        reader = service.app.state.gate.audit_reader
+        rows, reader._rows, reader._longest_s = reader._rows, Held(), BOUND_S
+        asking = [asyncio.create_task(service.http.get(f"{API}/calls", headers=headers))]
+        assert await asyncio.to_thread(reader._rows.begun.acquire, timeout=BOUND_S)
+        asking += [asyncio.create_task(service.http.get(f"{API}/calls", headers=headers)) for _ in range(2)]
+        done, _ = await asyncio.wait(asking, timeout=BOUND_S, return_when=asyncio.FIRST_COMPLETED)
+        (refused,) = [each.result() for each in done]
+        assert (refused.status_code, refused.json()["code"]) == (429, "too_many_requests")
+        assert refused.headers["retry-after"] == "1"
+        reader._rows.go.release(2)
+        answers = await asyncio.gather(*asking)
+        assert sorted(each.status_code for each in answers) == [200, 200, 429]
+        reader._rows = rows

@@ -35,11 +35,32 @@ def test_the_entrances_lead_to_the_console(client: TestClient, path: str) -> Non
 def test_each_page_is_the_same_shell(client: TestClient) -> None:
     shell = client.get("/console/")
     assert shell.headers["content-type"] == "text/html; charset=utf-8"
+    assert client.get("/console/gate").content == shell.content
     for name in PAGES:
-        assert client.get(f"/console/{name}").content == shell.content
+        assert _without_ahead(client.get(f"/console/{name}").text) == _without_ahead(shell.text)
     routes = (STATIC / "route.js").read_text("utf-8")
     listed = re.search(r"PAGES = \[(.*)\]", routes)
     assert listed is not None and tuple(re.findall(r'"(\w+)"', listed[1])) == PAGES
+
+
+def _without_ahead(shell: str) -> str:
+    return re.sub(r'\s*<link rel="(?:modulepreload|preload)" href="[^"]+"(?: as="style")?>', "", shell)
+
+
+@requirement("OPS-325")
+@pytest.mark.parametrize("page", PAGES)
+def test_the_shell_names_each_module_and_the_styles_of_its_page(client: TestClient, page: str) -> None:
+    shell = client.get(f"/console/{page}").text
+    folder = re.findall(r'src="files/(\w+)/app\.js"', shell)[0]
+    named = set(re.findall(rf'<link rel="modulepreload" href="files/{folder}/([^"]+)">', shell))
+    assert f'<link rel="preload" href="files/{folder}/pages/{page}.css" as="style">' in shell
+    assert f"pages/{page}.js" in named
+    for name in {"app.js", *named}:
+        file = STATIC / name
+        for imported in re.findall(r"""^import[^;]*["'](.+)["'];$""", file.read_text("utf-8"), re.MULTILINE):
+            if imported.startswith("."):
+                assert (file.parent / imported).resolve().relative_to(STATIC).as_posix() in named
+    assert {f"vendor/{name}" for name in ("preact.mjs", "hooks.mjs", "htm.module.js")} <= named
 
 
 @requirement("OPS-261")
@@ -109,3 +130,9 @@ def test_the_console_can_be_taken_away() -> None:
 def test_a_page_of_the_host_that_was_asked_may_call(client: TestClient, origin: str, status: int) -> None:
     headers = {"origin": origin, "host": "192.0.2.7:8080"}
     assert client.get("/console/api/me", headers=headers).status_code == status
+
+
+@requirement("OPS-321")
+def test_each_colour_is_said_once_for_both_themes() -> None:
+    tokens = re.findall(r"(--[\w-]+):", (STATIC / "style.css").read_text("utf-8"))
+    assert len(tokens) > 20 and len(tokens) == len(set(tokens))

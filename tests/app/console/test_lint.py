@@ -1,4 +1,4 @@
-"""What no file of the console may hold: ways in which a text from outside could become more than text."""
+"""No file of the console has a way in which a text from outside could become more than text."""
 
 import re
 from pathlib import Path

@@ -114,7 +114,7 @@ async def test_the_same_map_is_not_sent_twice() -> None:
         assert other.status_code == 200
 
 
-@requirement("OPS-225")
+@requirement("OPS-225", "OPS-302")
 async def test_traffic_is_counted_for_readers_of_the_gate_and_for_each_caller_by_itself() -> None:
     async with running_service(upstreams=[FileServer()]) as service:
         await call(service, "/files/read_file", {"path": "a"})
@@ -122,10 +122,13 @@ async def test_traffic_is_counted_for_readers_of_the_gate_and_for_each_caller_by
         await call(service, "/files/read_file", {})  # its arguments do not fit
         whole = await get(service, "traffic", OPERATOR_KEY)
         by_name = {key.partition("#")[0]: value[:2] for key, value in whole["tools"].items()}
-        assert by_name == {"files:read_file": [2, 0], "files:fail": [1, 1]}
-        assert (whole["totals"]["calls"], whole["totals"]["failed"]) == (3, 1)
+        assert by_name == {"files:read_file": [1, 0], "files:fail": [1, 1]}
+        totals = [whole["totals"][name] for name in ("calls", "failed", "refused")]
+        assert totals == [2, 1, 1]
+        assert whole["meta"]["tool_execute"] == 0  # none of them was made with it
         assert (whole["totals"]["behind"], (await get(service, "traffic", READER_KEY))["totals"]["behind"]) == (0, 1)
         own = await get(service, "traffic")
+        assert [own["totals"][name] for name in ("calls", "failed", "refused")] == totals
         assert {key: value[:2] for key, value in own["tools"].items()} == {
             key: value[:2] for key, value in whole["tools"].items()
         }

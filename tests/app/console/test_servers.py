@@ -59,7 +59,7 @@ async def post(service: RunningService, path: str, body: Any = None, key: str = 
 
 
 async def until(found: Callable[[], Awaitable[Any]]) -> Any:
-    """What *found* gives, once it gives anything."""
+    """Returns the first that *found* gives."""
     async with asyncio.timeout(BOUND_S):
         while not (value := await found()):
             await asyncio.sleep(0.02)
@@ -114,7 +114,11 @@ async def test_a_server_is_disabled_enabled_and_connected_anew(tmp_path: Path) -
         await until(tools)
         assert await post(service, "servers/bad/disable") == (
             202,
-            {"done": "disabled until the next reload", "until_reload": True},
+            {
+                "done": "disabled until the next reload",
+                "until_reload": True,
+                "elsewhere": {"done": 0, "failed": 0, "unreached": 0},
+            },
         )
         found = await get(service, "servers/bad")
         assert (found["state"], found["tools"], found["enabled"], found["switched"]) == ("disabled", 0, False, True)

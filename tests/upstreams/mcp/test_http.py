@@ -15,7 +15,7 @@ from tests.support.recording_caller import RecordingCaller
 from tests.support.requirement import requirement
 from tests.support.supervised import BOUND_S, connected, context, over, value
 from wicketgate.errors import InputRequired, UpstreamError, UpstreamUnavailable
-from wicketgate.net import Outgoing
+from wicketgate.net import Outgoing, Refusal
 from wicketgate.ports import InputAnswers
 from wicketgate.upstreams.mcp.client import Connect
 from wicketgate.upstreams.mcp.http import http_transport
@@ -175,8 +175,9 @@ class Tokens:
     async def authorization(self) -> str:
         return f"Bearer {self.renewed}"
 
-    async def renew(self) -> None:
+    async def renew(self, refusal: Refusal) -> bool:
         self.renewed += 1
+        return True
 
     async def aclose(self) -> None: ...
 

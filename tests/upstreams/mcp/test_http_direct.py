@@ -12,7 +12,7 @@ from tests.support.model_server import CUT, HOLD, RESET, ModelServer, Reply, jso
 from tests.support.recording_caller import RecordingCaller
 from tests.support.requirement import requirement
 from tests.support.supervised import BOUND_S, context
-from wicketgate.net import Outgoing
+from wicketgate.net import Outgoing, Refusal
 from wicketgate.upstreams.mcp.call import Call, Gone, Malformed, Refused
 from wicketgate.upstreams.mcp.client import Connection
 from wicketgate.upstreams.mcp.http import http_transport
@@ -31,8 +31,9 @@ class Tokens:
     async def authorization(self) -> str:
         return f"Bearer token-{self.renewed}"
 
-    async def renew(self) -> None:
+    async def renew(self, refusal: Refusal) -> bool:
         self.renewed += 1
+        return True
 
     async def aclose(self) -> None: ...
 

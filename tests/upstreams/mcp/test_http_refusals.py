@@ -23,7 +23,7 @@ from tests.support.http_service import HttpService, Reply, Seen
 from tests.support.requirement import requirement
 from tests.support.supervised import BOUND_S, connected, context, next_change, over
 from wicketgate.errors import UpstreamError, UpstreamUnavailable
-from wicketgate.net import Outgoing
+from wicketgate.net import Outgoing, Refusal
 from wicketgate.net.outgoing import trouble_of
 from wicketgate.upstreams.mcp.http import http_transport
 from wicketgate.upstreams.mcp.upstream import McpServerUpstream
@@ -247,8 +247,9 @@ class Tokens:
     async def authorization(self) -> str:
         return f"Bearer {self.renewed}"
 
-    async def renew(self) -> None:
+    async def renew(self, refusal: Refusal) -> bool:
         self.renewed += 1
+        return True
 
     async def aclose(self) -> None: ...
 

@@ -22,7 +22,7 @@ from tests.support.requirement import requirement
 from wicketgate.access.identity import Identity
 from wicketgate.errors import ArgsInvalid, UpstreamError, UpstreamLost, UpstreamTimeout, UpstreamUnavailable
 from wicketgate.fleet.member import Member
-from wicketgate.net import Credentials, HttpClient, Outgoing, make_http_client
+from wicketgate.net import Credentials, HttpClient, Outgoing, Refusal, make_http_client
 from wicketgate.ports import CallContext, UpstreamStatus
 from wicketgate.results.envelope import mcp_result_to_envelope
 from wicketgate.upstreams.openapi.plain import Unusable
@@ -90,8 +90,9 @@ class FakeCredentials:
     async def authorization(self) -> str:
         return f"Bearer t{self.renewed}"
 
-    async def renew(self) -> None:
+    async def renew(self, refusal: Refusal) -> bool:
         self.renewed += 1
+        return True
 
     async def aclose(self) -> None: ...
 

@@ -1,16 +1,18 @@
-"""The sections ``auth`` and ``access``: the keys that callers hold, and the rules of what each caller may do."""
+"""The sections ``auth`` and ``access``: what proves who a caller is, and the rules of what each caller may do."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, SecretStr, field_validator, model_validator
+from pydantic import Discriminator, Field, SecretStr, field_validator, model_validator
 
+from wicketgate.access.approvers import MOST_APPROVERS, Need, check_by
 from wicketgate.access.identity import ACTOR_PATTERN, HashedKey, Identity, parse_permissions
 from wicketgate.access.policy import AccessDefault, AccessPolicy, AccessRule, Condition
 from wicketgate.catalog.name_patterns import split_pattern
-from wicketgate.config.settings.base import Section, refuse_repeats
+from wicketgate.config.settings.base import SECTION, WORD, Section, refuse_repeats, word_or_section
+from wicketgate.config.settings.issuers import IssuerSettings, TrustedHeaderSettings
 
 _MIN_SEAL_KEY_CHARS = 32
 _NOT_A_TIME = "must be a time as in ISO 8601, with its zone: 2027-01-31T00:00:00Z"
@@ -26,6 +28,8 @@ class KeySettings(Section):
     """The actor of calls with this key: the name that quotas, approvals and runs go by."""
     permissions: tuple[str, ...] = ("tools:*",)
     """Permissions of the actor: ``tools:*``, ``tools:<namespace>:*``, ``ops:read``, or names that rules ask for."""
+    roles: tuple[str, ...] = ()
+    """Roles of the actor, by which rules name who has to approve: ``lead``."""
     suspended: bool = False
     """True: the key is refused, and what it has started ends."""
     not_before: datetime | None = None
@@ -59,11 +63,21 @@ class KeySettings(Section):
         return HashedKey(
             self.id,
             self.sha256,
-            Identity(self.actor, self.permissions),
+            Identity(self.actor, self.permissions, roles=self.roles),
             self.suspended,
             None if self.not_before is None else self.not_before.timestamp(),
             None if self.expires_at is None else self.expires_at.timestamp(),
         )
+
+    @field_validator("roles")
+    @classmethod
+    def _named(cls, roles: tuple[str, ...]) -> tuple[str, ...]:
+        for role in roles:
+            try:
+                check_by(f"role:{role}")
+            except ValueError:
+                raise ValueError(f"not a role: {role!r}") from None
+        return roles
 
     @field_validator("permissions")
     @classmethod
@@ -77,6 +91,10 @@ class AuthSettings(Section):
     key_file: Path | None = None
     """Without *keys*, the first start makes a key, shows it once and keeps its hash in this file. Without the file the
     key lasts for one run and admits callers on this machine."""
+    issuers: tuple[IssuerSettings, ...] = Field(default=(), max_length=32)
+    """Issuers whose tokens (OAuth) open the doors too. They need ``server.public_url``."""
+    trusted_headers: TrustedHeaderSettings | None = None
+    """A gateway in front whose signed identity headers are accepted; without it such headers count for nothing."""
     seal_keys: tuple[SecretStr, ...] = Field(default=(), max_length=8)
     """Seal approvals and request states: the first seals, all open. All replicas need the same ones. Without any, what
     is sealed is void when the process ends. Empty ones are left out: an old key may come from a variable that is unset.
@@ -111,10 +129,47 @@ class AuthSettings(Section):
             raise ValueError("holds the same key twice")
         return ring
 
+    @field_validator("issuers")
+    @classmethod
+    def _distinct(cls, issuers: tuple[IssuerSettings, ...]) -> tuple[IssuerSettings, ...]:
+        refuse_repeats("name", (issuer.name for issuer in issuers))
+        refuse_repeats("issuer", (issuer.issuer for issuer in issuers))
+        return issuers
+
+    @model_validator(mode="after")
+    def _one_actor_each(self) -> Self:
+        names = [issuer.name for issuer in self.issuers]
+        if self.trusted_headers is not None:
+            names.append(self.trusted_headers.name)
+        refuse_repeats("name", names)
+        for key in self.keys:
+            name, colon, _ = key.actor.partition(":")
+            if colon and name in names:
+                raise ValueError(f"keys.{key.id}: an actor that begins with {name}: is one of the issuer {name}")
+        return self
+
+    @property
+    def identifies(self) -> bool:
+        """True if a configured key, token or signed header can prove who a caller is."""
+        return bool(self.keys or self.issuers or self.trusted_headers)
+
     @property
     def has_keys(self) -> bool:
-        """True if a caller on another machine can hold a key: a configured one, or the one of *key_file*."""
-        return bool(self.keys or self.key_file)
+        """True if a caller on another machine can prove who it is, also with the key of *key_file*."""
+        return bool(self.identifies or self.key_file)
+
+    def secrets(self) -> Iterator[str]:
+        """The values to mask in logs."""
+        yield from self.ring()
+        if self.digest_key is not None:
+            yield self.digest_key
+        for issuer in self.issuers:
+            if issuer.introspection is not None:
+                yield issuer.introspection.client_secret.get_secret_value()
+            if issuer.login is not None and issuer.login.client_secret is not None:
+                yield issuer.login.client_secret.get_secret_value()
+        if self.trusted_headers is not None:
+            yield from (secret.get_secret_value() for secret in self.trusted_headers.secrets)
 
     @property
     def digest_key(self) -> str | None:
@@ -122,6 +177,32 @@ class AuthSettings(Section):
 
     def ring(self) -> list[str]:
         return [key.get_secret_value() for key in self.seal_keys]
+
+
+class ApprovalSettings(Section):
+    """The approval of a call: by its caller, or by others."""
+
+    by: str
+    """``role:lead``, ``permission:approve:payments`` or ``actor:ann``, who must not be the caller; ``caller`` is as
+    ``approval: always``."""
+    count: int = Field(default=1, ge=1, le=MOST_APPROVERS)
+    """The number of different actors that have to approve."""
+
+    @field_validator("by")
+    @classmethod
+    def _names_somebody(cls, by: str) -> str:
+        if by != "caller":
+            check_by(by)
+        return by
+
+    @model_validator(mode="after")
+    def _can_be_had(self) -> Self:
+        if self.count > 1 and (self.by == "caller" or self.by.startswith("actor:")):
+            raise ValueError("count: one actor cannot approve twice; name a role or a permission")
+        return self
+
+    def asked(self) -> Literal["always"] | Need:
+        return "always" if self.by == "caller" else Need(self.by, self.count)
 
 
 class AccessRuleSettings(Section):
@@ -140,9 +221,13 @@ class AccessRuleSettings(Section):
     visibility: Literal["external", "internal"] = "external"
     """``internal`` hides the tools from all callers."""
     when: str | None = None
-    """A condition in CEL over ``actor``, ``permissions`` and ``args``; the rule is passed over where it is false."""
-    approval: Literal["never", "always"] = "never"
-    """``always``: each call waits for its owner's decision."""
+    """A condition in CEL over ``actor``, ``permissions``, ``roles``, ``claims`` and ``args``; the rule is passed over
+    where it is false."""
+    approval: Annotated[
+        Annotated[ApprovalSettings, SECTION] | Annotated[Literal["never", "always"], WORD],
+        Discriminator(word_or_section),
+    ] = "never"
+    """``always``: each call waits for the decision of its caller. ``{by: "role:lead"}``: for that of others."""
     effect: Literal["allow", "deny"] = "allow"
     """``deny`` refuses the call."""
 
@@ -165,7 +250,7 @@ class AccessRuleSettings(Section):
             raise ValueError("resource and action belong together: the permission <resource>:<action> is required")
         if self.resource:
             _check_permission(f"{self.resource}:{self.action}")
-        asks = bool(self.require or self.require_any or self.resource or self.approval == "always")
+        asks = bool(self.require or self.require_any or self.resource or self.approval != "never")
         if asks and (self.effect == "deny" or self.visibility == "internal"):
             raise ValueError("a rule that denies or hides a tool from everybody cannot ask for anything else")
         condition = self.condition()
@@ -184,7 +269,8 @@ class AccessRuleSettings(Section):
         return None if self.when is None else Condition(self.when)
 
     def rule(self) -> AccessRule:
-        return AccessRule(**{**self.model_dump(), "when": self.condition()})
+        approval = self.approval.asked() if isinstance(self.approval, ApprovalSettings) else self.approval
+        return AccessRule(**{**self.model_dump(), "when": self.condition(), "approval": approval})
 
 
 def access_policy(rules: Iterable[AccessRuleSettings], default: AccessDefault = "allow") -> AccessPolicy:

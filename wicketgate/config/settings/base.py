@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from typing import Annotated
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, Tag
 
 LOOPBACK_HOSTS = frozenset({"127.0.0.1", "::1", "localhost"})
 
@@ -56,3 +56,12 @@ def refuse_repeats(field: str, values: Iterable[str]) -> None:
         if value in seen:
             raise ValueError(f"the {field} {value!r} is used twice")
         seen.add(value)
+
+
+WORD, SECTION = Tag("(word)"), Tag("(section)")
+"""Tags of a value that is a word or a section. They stand in the places of faults, where nobody wrote them."""
+
+
+def word_or_section(value: object) -> str:
+    """The discriminator of such a value."""
+    return SECTION.tag if isinstance(value, Mapping | Section) else WORD.tag

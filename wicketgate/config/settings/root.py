@@ -5,14 +5,16 @@ from collections.abc import Iterator, Mapping
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
+from urllib.parse import urlsplit
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from wicketgate.access.policy import AccessDefault
 from wicketgate.config.settings.access import AccessRuleSettings, AuthSettings
-from wicketgate.config.settings.base import LOOPBACK_HOSTS, SECRET_NAME, Seconds, Section, refuse_repeats
+from wicketgate.config.settings.base import LOOPBACK_HOSTS, SECRET_NAME, Seconds, Section, check_url, refuse_repeats
 from wicketgate.config.settings.browse import BrowseSettings
 from wicketgate.config.settings.chat import EngineSettings, ModelSettings
+from wicketgate.config.settings.issuers import IssuerSettings
 from wicketgate.config.settings.upstreams import UpstreamSettings
 from wicketgate.storage.fail_modes import WHY_CLOSED, FailMode, StateKind
 from wicketgate.storage.redis.url import RedisPlace, is_redis, read_url
@@ -23,9 +25,13 @@ _SQLITE = "sqlite:///"
 
 class ServerSettings(Section):
     host: str = "127.0.0.1"
-    """Address to listen on. Any other than a loopback address needs ``auth.keys`` or ``auth.key_file``."""
+    """Address to listen on. Any other than a loopback address needs ``auth.keys``, ``auth.key_file`` or
+    ``auth.issuers``."""
     port: int = Field(default=8080, ge=0, le=65_535)
     """Port to listen on; 0 takes a free one."""
+    public_url: str = ""
+    """The URL at which clients reach this service, as issuers know it: ``https://gate.example.com``. Tokens are issued
+    for it; it is never taken from a request."""
     max_body_bytes: int = Field(default=10 * 1024 * 1024, ge=1024)
     """A longer request is refused with 413."""
     max_body_values: int = Field(default=50_000, ge=1_000)
@@ -56,6 +62,19 @@ class ServerSettings(Section):
     console: bool = True
     """Serve the web console at ``/console/``. Its files hold no data; its data needs a key like everything else."""
 
+    @field_validator("public_url")
+    @classmethod
+    def _public(cls, url: str) -> str:
+        if not url:
+            return url
+        check_url("public_url", url)
+        parts = urlsplit(url)
+        if parts.query or parts.fragment or parts.username is not None:
+            raise ValueError("public_url must be a URL without user, query and fragment")
+        if parts.scheme != "https" and parts.hostname not in LOOPBACK_HOSTS:
+            raise ValueError("public_url must be an https:// URL, or http:// on a loopback address")
+        return url.rstrip("/")
+
     @field_validator("trusted_proxies")
     @classmethod
     def _networks(cls, proxies: tuple[str, ...]) -> tuple[str, ...]:
@@ -78,9 +97,11 @@ class McpSettings(Section):
     cache_stable: bool = False
     """The order of cards of requests that do not ask for one."""
     max_sessions: int = Field(default=2_000, ge=1)
-    """Sessions of the handshake era. One ends when its client ends it, or after half an hour without a request."""
+    """Sessions of the handshake era at a face, in each process. One ends when its client ends it, or after half an hour
+    without a request."""
     max_sessions_per_actor: int | None = Field(default=None, ge=1)
-    """None shares the sessions by what each actor holds (``access/shares.py``)."""
+    """Those of one actor at a face in all processes that share ``storage.url``. None shares those of each process by
+    what each actor holds there (``access/shares.py``)."""
     max_calls: int = Field(default=512, ge=1)
     """Requests under way at ``/mcp`` and ``/operations`` together, in each process."""
     max_calls_per_actor: int | None = Field(default=None, ge=1)
@@ -96,9 +117,12 @@ class TaskSettings(Section):
     max_running: int = Field(default=256, ge=1, le=100_000)
     """Calls that go on without a request in each process, those among them that have ended and were not asked for."""
     max_running_per_actor: int | None = Field(default=None, ge=1, le=100_000)
-    """Those of one actor in each process, which keeps their results. None shares them by what each actor holds."""
+    """Those of one actor in all processes that share ``storage.url``. None shares those of each process by what each
+    actor holds there."""
     keep_s: float = Field(default=900.0, gt=0, le=86_400)
     """The result of an ended call is kept so long for its client."""
+    keep_bytes: int = Field(default=256 * 1024 * 1024, ge=16 * 1024 * 1024)
+    """Of the results that outlive their process, in all processes that share ``storage.url``; half of one actor."""
     longest_s: Seconds = 3_600.0
     """Time for a call that its server goes on with as a task, or that reports progress again and again, in place of
     ``timeout_s`` of the upstream if that is shorter."""
@@ -291,7 +315,7 @@ class Settings(Section):
     server: ServerSettings = ServerSettings()
     """The port of the service, and its bounds."""
     auth: AuthSettings = AuthSettings()
-    """The keys that callers hold."""
+    """The keys that callers hold, and the issuers of their tokens."""
     model: ModelSettings = ModelSettings()
     """The model that answers chats."""
     engine: EngineSettings = EngineSettings()
@@ -343,18 +367,37 @@ class Settings(Section):
             raise ValueError(
                 "auth.keys is empty, so server.host must be a loopback address; make a key with: wicketgate key new"
             )
+        if self.auth.issuers and not self.server.public_url:
+            raise ValueError(
+                "auth.issuers needs server.public_url, the URL at which clients reach this service: tokens name it"
+            )
+        for upstream in self.upstreams:
+            if upstream.credentials == "exchange":
+                self._check_exchange(upstream)
         names = {upstream.name for upstream in self.upstreams}
         for kind, name in self.plugins.servers():
             if name not in names:
                 raise ValueError(f"plugins.{kind}.{name}: there is no upstream of this name")
         return self
 
+    def exchanged_issuer(self, upstream: UpstreamSettings) -> IssuerSettings | None:
+        """The issuer whose tokens *upstream* exchanges; None if it names none of them, or none of several."""
+        assert upstream.oauth is not None and upstream.oauth.exchange is not None
+        wanted, issuers = upstream.oauth.exchange.issuer, self.auth.issuers
+        found = [issuer for issuer in issuers if issuer.name == wanted] if wanted else issuers
+        return found[0] if len(found) == 1 else None
+
+    def _check_exchange(self, upstream: UpstreamSettings) -> None:
+        place = f"upstreams.{upstream.name}.oauth.exchange.issuer"
+        if not self.auth.issuers:
+            raise ValueError(f"{place}: auth.issuers is empty, and keys are nothing that can be exchanged")
+        if self.exchanged_issuer(upstream) is None:
+            raise ValueError(f"{place}: give the name of one of auth.issuers")
+
     def secrets(self) -> Iterator[str]:
         """Values to mask in logs, ``env`` where it is named like a secret, and all of ``from_variables``."""
         yield from self.from_variables
-        yield from self.auth.ring()
-        if self.auth.digest_key is not None:
-            yield self.auth.digest_key
+        yield from self.auth.secrets()
         if self.storage.redis_place is not None and self.storage.redis_place.password is not None:
             yield self.storage.redis_place.password
         for model in (self.model, *self.model.fallbacks):

@@ -5,9 +5,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, Self
 from urllib.parse import quote_plus, unquote, unquote_plus, urlsplit
 
-from pydantic import Field, SecretStr, field_validator, model_validator
+from pydantic import Field, SecretStr, ValidationInfo, field_validator, model_validator
 
-from wicketgate.config.settings.base import Seconds, Section, check_url, is_secret_name, revealed
+from wicketgate.config.settings.base import LOOPBACK_HOSTS, Seconds, Section, check_url, is_secret_name, revealed
+from wicketgate.login.assertion import read_private_key
+from wicketgate.login.authorize import OWN_PARAMETERS
 from wicketgate.upstreams.openapi.document import is_base_url
 
 
@@ -77,38 +79,146 @@ _OF_CALLS = {
 }
 
 
-class OAuthSettings(Section):
-    """Ways to an access token of the gateway's own: *refresh_token* if there is one, otherwise client credentials."""
+class ExchangeSettings(Section):
+    """For ``credentials: exchange``: how a caller's token of an issuer of ``auth.issuers`` becomes one for the server.
+    The gateway is a client of that issuer, registered there."""
 
-    token_url: str
-    """The URL of the token endpoint."""
+    issuer: str = Field(default="", pattern=r"^$|^[a-z0-9][a-z0-9-]{0,31}$")
+    """The name of the issuer in ``auth.issuers``; without it, the only one there."""
+    by: Literal["token", "id_jag"] = "token"
+    """``token``: the issuer exchanges the caller's access token for one of the server's (RFC 8693). ``id_jag``: it
+    gives an assertion about the caller, for which the server's own issuer, *oauth.issuer*, gives a token."""
+    token_url: str = ""
+    """The issuer's token endpoint; without it, its own metadata is asked."""
     client_id: str = Field(min_length=1)
-    """The name by which the token server knows this client."""
+    """The name by which the issuer knows this client."""
     client_secret: SecretStr | None = None
-    """By a variable: ``${CLIENT_SECRET}``."""
-    scope: str = ""
-    """Scopes to ask for, with blanks between them."""
+    """By a variable: ``${EXCHANGE_SECRET}``."""
+    private_key: SecretStr | None = None
+    """For ``auth_method: private_key_jwt``: the PEM of an RSA, P-256 or Ed25519 key."""
+    key_id: str = ""
+    """The ``kid`` of *private_key*, if the issuer wants one."""
+    auth_method: Literal["basic", "post", "private_key_jwt"] = "basic"
+    """Place of the client secret: a Basic header, or the form; or a signature in its place."""
     audience: str = ""
-    """The audience to ask for, where the token server wants one."""
-    refresh_token: SecretStr | None = None
-    """Taken in place of client credentials, if it is given."""
-    auth_method: Literal["basic", "post"] = "basic"
-    """Place of the client secret: a Basic header, or the form."""
+    """With ``by: token``: the server as the issuer knows it, where it wants ``audience``."""
+    or_login: bool = False
+    """True: callers without a token, or whose token the issuer does not exchange, connect an account in a browser."""
 
     @field_validator("token_url")
     @classmethod
-    def _usable(cls, token_url: str) -> str:
-        check_url("token_url", token_url)
-        return token_url
+    def _usable(cls, url: str) -> str:
+        if url:
+            check_url("token_url", url)
+            parts = urlsplit(url)
+            if parts.scheme != "https" and parts.hostname not in LOOPBACK_HOSTS:
+                raise ValueError("token_url must be an https:// URL, or http:// on a loopback address")
+        return url
+
+    @field_validator("private_key")
+    @classmethod
+    def _readable(cls, key: SecretStr | None) -> SecretStr | None:
+        if key is not None:
+            read_private_key(key.get_secret_value())
+        return key
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
-        if self.client_secret is None and self.refresh_token is None:
-            raise ValueError("give client_secret, or refresh_token, or both")
+        if (self.private_key is not None) != (self.auth_method == "private_key_jwt"):
+            raise ValueError("private_key and auth_method: private_key_jwt belong together")
+        if self.private_key is None and self.client_secret is None:
+            raise ValueError("give client_secret, or private_key with auth_method: private_key_jwt")
+        if self.audience and self.by != "token":
+            raise ValueError("audience belongs to by: token; with id_jag it is oauth.issuer")
         return self
 
+
+class OAuthSettings(Section):
+    """Ways to an access token of the gateway's own. With *token_url*: by *refresh_token* if there is one, otherwise by
+    client credentials. Without it the server says who its issuer is, and ``wicketgate login NAME`` logs in there once,
+    in a browser; with ``grant: client_credentials`` nobody has to."""
+
+    token_url: str = ""
+    """The URL of the token endpoint. Without it, the server's own metadata is asked."""
+    grant: Literal["login", "client_credentials"] = "login"
+    """Without *token_url*: log in as a person, or as the client itself."""
+    issuer: str = ""
+    """The issuer at which *client_id* is registered, or the one to take if the server names several."""
+    client_id: str = ""
+    """The name by which the issuer knows this client. Without it, the gateway registers itself."""
+    client_secret: SecretStr | None = None
+    """By a variable: ``${CLIENT_SECRET}``."""
+    private_key: SecretStr | None = None
+    """For ``auth_method: private_key_jwt``: the PEM of an RSA, P-256 or Ed25519 key."""
+    key_id: str = ""
+    """The ``kid`` of *private_key*, if the issuer wants one."""
+    scope: str = ""
+    """Scopes to ask for, with blanks between them. Empty: with *token_url* none, otherwise those that the server
+    wants."""
+    audience: str = ""
+    """The audience to ask for, where the token server wants one."""
+    resource: str = "auto"
+    """What tokens are asked for (RFC 8707): ``auto``, the server as it names itself (with *token_url* none); ``omit``,
+    nothing; or a URL."""
+    authorize_params: dict[str, str] = Field(default={}, max_length=20)
+    """Further parameters of the page on which a person logs in, such as ``access_type: offline``."""
+    private_hosts: tuple[str, ...] = Field(default=(), max_length=50)
+    """Hosts with private addresses, or without https, that the server's metadata may name: names, ``*.corp.example``,
+    addresses, networks."""
+    refresh_token: SecretStr | None = None
+    """Taken in place of client credentials, if it is given."""
+    auth_method: Literal["", "basic", "post", "private_key_jwt"] = ""
+    """Place of the client secret: a Basic header, or the form; or a signature in its place. Empty: what the issuer
+    takes; with *token_url* a Basic header."""
+    exchange: ExchangeSettings | None = None
+    """For ``credentials: exchange``."""
+
+    @field_validator("token_url", "issuer")
+    @classmethod
+    def _usable(cls, url: str, info: ValidationInfo) -> str:
+        if url:
+            check_url(info.field_name or "", url)
+        return url
+
+    @field_validator("private_key")
+    @classmethod
+    def _readable(cls, key: SecretStr | None) -> SecretStr | None:
+        if key is not None:
+            read_private_key(key.get_secret_value())
+        return key
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        if self.token_url or self.grant == "client_credentials":
+            if not self.client_id:
+                raise ValueError("give client_id, the name by which the token server knows this client")
+            if self.client_secret is None and self.refresh_token is None and self.private_key is None:
+                raise ValueError("give client_secret, or refresh_token, or both")
+        elif self.refresh_token is not None or self.audience:
+            raise ValueError("refresh_token and audience belong to token_url")
+        if self.token_url and (self.grant != "login" or self.authorize_params):
+            raise ValueError("grant and authorize_params are for logins without token_url")
+        if not self.token_url and self.client_id and not self.issuer:
+            # A server that names another issuer would be given the secret.
+            raise ValueError("give issuer too, the one at which client_id is registered")
+        if (self.private_key is not None) != (self.auth_method == "private_key_jwt"):
+            raise ValueError("private_key and auth_method: private_key_jwt belong together")
+        if self.resource not in ("auto", "omit"):
+            check_url("resource", self.resource)
+        if own := OWN_PARAMETERS.intersection(self.authorize_params):
+            raise ValueError(f"authorize_params: {', '.join(sorted(own))} cannot be set here")
+        return self
+
+    @property
+    def needs_person(self) -> bool:
+        """True if a person has to log in, once, with ``wicketgate login``."""
+        return not self.token_url and self.grant == "login"
+
     def secrets(self) -> Iterator[str]:
-        yield from (secret.get_secret_value() for secret in (self.client_secret, self.refresh_token) if secret)
+        given = [self.client_secret, self.refresh_token]
+        if self.exchange is not None:
+            given.append(self.exchange.client_secret)
+        yield from (secret.get_secret_value() for secret in given if secret)
 
 
 class UpstreamSettings(Section):
@@ -152,6 +262,12 @@ class UpstreamSettings(Section):
     """A larger answer is not taken, and its call fails."""
     oauth: OAuthSettings | None = None
     """Credentials of the gateway for *url* or *openapi*."""
+    credentials: Literal["shared", "user", "exchange"] = "shared"
+    """``user``: the server at *url* is called with each caller's own account, which they connect in a browser;
+    ``shared``: with the gateway's own credential, if there is one. ``exchange``: with a token for which the caller's
+    own was exchanged, by ``oauth.exchange``."""
+    max_user_sessions: int = Field(default=200, ge=1, le=10_000)
+    """With ``credentials: user`` and ``exchange``: accounts that have a session at once. The longest idle gives way."""
     era: Literal["auto", "2025-11-25", "2026-07-28"] = "auto"
     """The era of MCP in which it is spoken to: ``2025-11-25``, with a handshake, in the newest version up to this one
     that it knows; ``2026-07-28``, without; ``auto``, the newer one if it knows that."""
@@ -226,9 +342,63 @@ class UpstreamSettings(Section):
         for name, value in self.query.items():
             if not name or not (name + value.get_secret_value()).isprintable():
                 raise ValueError(f"query.{name}: name and value must be printable; is there a line end in it?")
+        self._check_exchange()
+        if self.is_per_user:
+            self._check_user()
+        elif self.max_user_sessions != type(self).model_fields["max_user_sessions"].default:
+            raise ValueError("max_user_sessions belongs to credentials: user and exchange")
         if self.oauth is not None and "authorization" in map(str.lower, self.headers):
             raise ValueError("headers.Authorization and oauth are two credentials for one header; give one of them")
+        if self.oauth is not None and self.openapi and not self.oauth.token_url:
+            raise ValueError("oauth of an openapi service needs token_url: its document names no issuer to log in at")
         return self
+
+    def _check_user(self) -> None:
+        """Raises ValueError for settings that would give one account to all callers."""
+        if "authorization" in map(str.lower, self.headers):
+            raise ValueError(
+                "headers.Authorization is one credential for all,"
+                f" and credentials: {self.credentials} each caller's own"
+            )
+        if self.cache.shared:
+            raise ValueError(f"cache.shared: with credentials: {self.credentials} no result is everybody's")
+        if self.credentials == "user" and self.oauth is not None and not self.oauth.needs_person:
+            raise ValueError("oauth: with credentials: user each caller logs in; leave token_url and grant out")
+        if self.instructions:
+            raise ValueError(
+                f"instructions: with credentials: {self.credentials} they are written for one account; leave them out"
+            )
+
+    def _check_exchange(self) -> None:
+        """Raises ValueError unless ``exchange`` is there where it is needed, and whole."""
+        exchange = self.oauth.exchange if self.oauth is not None else None
+        if (self.credentials == "exchange") != (exchange is not None):
+            raise ValueError("credentials: exchange and oauth.exchange belong together")
+        if self.oauth is None or exchange is None:
+            return
+        if not self.oauth.needs_person:
+            raise ValueError("oauth: with credentials: exchange leave token_url and grant out; exchange has its own")
+        if exchange.by == "id_jag" and not (self.oauth.issuer and self.oauth.client_id):
+            raise ValueError("oauth.exchange by id_jag needs oauth.issuer, that of the server, and oauth.client_id")
+        if exchange.by == "id_jag" and self.oauth.client_secret is None and self.oauth.private_key is None:
+            raise ValueError("oauth.exchange by id_jag needs oauth.client_secret, or oauth.private_key")
+
+    @property
+    def is_per_user(self) -> bool:
+        """True if each caller has sessions of its own."""
+        return self.credentials != "shared"
+
+    @property
+    def connects_users(self) -> bool:
+        """True if callers connect their accounts in a browser."""
+        exchange = self.oauth.exchange if self.oauth is not None else None
+        return self.credentials == "user" or (exchange is not None and exchange.or_login)
+
+    @property
+    def needs_id_tokens(self) -> bool:
+        """True if callers log in with a browser at the issuer of their tokens: the exchange needs an ID token."""
+        exchange = self.oauth.exchange if self.oauth is not None else None
+        return exchange is not None and exchange.by == "id_jag"
 
     def same_session(self, other: "UpstreamSettings") -> bool:
         """True if a session made for *other* can stay: they differ in settings of single calls at most."""
@@ -261,6 +431,9 @@ class UpstreamSettings(Section):
             if self.oauth.client_secret is not None:  # as a Basic header carries it
                 secret = self.oauth.client_secret.get_secret_value()
                 yield f"{quote_plus(self.oauth.client_id)}:{quote_plus(secret)}"
+            exchange = self.oauth.exchange
+            if exchange is not None and exchange.client_secret is not None:
+                yield f"{quote_plus(exchange.client_id)}:{quote_plus(exchange.client_secret.get_secret_value())}"
 
     @property
     def kind(self) -> str:
@@ -291,6 +464,8 @@ _BELONGS_TO: Mapping[str, tuple[str, ...]] = {
     "headers": ("url", "openapi"),
     "query": ("openapi",),
     "oauth": ("url", "openapi"),
+    "credentials": ("url",),
+    "max_user_sessions": ("url",),
 }
 
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")

@@ -12,6 +12,7 @@ import secrets
 import unicodedata
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from types import TracebackType
@@ -127,6 +128,16 @@ class ClientCaller:
             raise CannotAsk(method, rejected=rejected) from error
         return _wire(result)
 
+    def pending(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    async def page_done(self, elicitation_id: str) -> None:
+        if self._ctx.protocol_version not in HANDSHAKE_PROTOCOL_VERSIONS:
+            return  # the newer era has no word for it
+        params = t.ElicitCompleteNotificationParams(elicitation_id=elicitation_id)
+        notification = t.ElicitCompleteNotification(params=params)
+        self._notify(lambda: self._ctx.session.send_notification(notification, related_request_id=self._ctx.request_id))
+
     def _wants(self, level: str) -> bool:
         """Compares with the level that the client set, with this request in the newer era or for its session."""
         if level not in _LEVELS:
@@ -234,8 +245,8 @@ class AskingApprover:
 
     async def approve(self, call: PendingCall) -> None:
         shown = _visible_args(call)
-        # The owner must see all of the arguments.
-        if self._caller.answers != "now" or len(shown) > _MAX_SHOWN_CHARS:
+        # The owner must see all of the arguments, and is asked only for what is the owner's to decide.
+        if call.needs or self._caller.answers != "now" or len(shown) > _MAX_SHOWN_CHARS:
             raise approval_required(call)
         question = {
             "message": f"May {call.tool_id} be run with these arguments?\n{shown}",

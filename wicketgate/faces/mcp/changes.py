@@ -7,6 +7,7 @@ Clients of 2026-07-28 get them on the stream of ``subscriptions/listen``, older 
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Collection
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,18 +55,45 @@ def _always() -> bool:
     return True
 
 
+_listener: ContextVar[str | None] = ContextVar("listener", default=None)
+"""The actor whose stream is being opened, because the SDK subscribes without naming one."""
+
+
+class _Bus(InMemorySubscriptionBus):
+    """Events for all streams, or for those of one actor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._to: str | None = None
+
+    async def publish_to(self, event: ServerEvent, actor: str | None) -> None:
+        """*actor* None: to all. One at a time; the listeners are called before anything else runs."""
+        self._to = actor
+        await self.publish(event)
+
+    def subscribe(self, listener: Callable[[ServerEvent], None]) -> Callable[[], None]:
+        own = _listener.get()
+
+        def deliver(event: ServerEvent) -> None:
+            if self._to is None or self._to == own:
+                listener(event)
+
+        return super().subscribe(deliver)
+
+
 class Announcer:
     """The notifications of one face, sent while ``run`` runs."""
 
     def __init__(self, actor_of: Callable[[Ctx], str], max_streams_per_actor: int | None) -> None:
         self._actor_of = actor_of
         self._max_streams_per_actor = max_streams_per_actor
-        self._bus = InMemorySubscriptionBus()
+        self._bus = _Bus()
         self._handler = ListenHandler(self._bus, max_subscriptions=_MAX_STREAMS)
         self._streams: Counter[str] = Counter()
         self._sessions: dict[Connection, dict[str, _Subscription]] = {}
         self._listening: dict[anyio.CancelScope, May] = {}
-        self._pending: dict[ServerEvent, None] = {}
+        self._actors: dict[Connection, str] = {}
+        self._pending: dict[tuple[ServerEvent, str | None], None] = {}
         self._changed = asyncio.Event()
 
     async def listen(
@@ -81,6 +109,7 @@ class Announcer:
         if ctx.request is not None:
             ctx.request.scope[COUNTED]()
         self._streams[actor] += 1
+        _listener.set(actor)
         try:
             with anyio.CancelScope() as scope, within_exchange(ctx):
                 self._listening[scope] = may
@@ -107,11 +136,12 @@ class Announcer:
 
     async def session_opened(self, ctx: Ctx, params: t.NotificationParams) -> None:
         """Register a client of the handshake era until its session ends."""
-        self.follow(connection_of(ctx))
+        self.follow(connection_of(ctx), self._actor_of(ctx))
 
-    def follow(self, connection: Connection) -> None:
-        """Notify this client of the handshake era until its connection ends here."""
+    def follow(self, connection: Connection, actor: str) -> None:
+        """Notify this client of the handshake era, which is *actor*'s, until its connection ends here."""
         self._subscriptions(connection)
+        self._actors[connection] = actor
 
     def subscribed(self, connection: Connection) -> Collection[str]:
         """The addresses of which this session is notified."""
@@ -130,10 +160,10 @@ class Announcer:
         if subscription := self._subscriptions(connection).pop(uri, None):
             subscription.release()
 
-    def announce(self, event: ServerEvent) -> None:
-        """Returns at once; called on the event loop."""
+    def announce(self, event: ServerEvent, actor: str | None = None) -> None:
+        """Notify all, or the clients of one *actor*. Returns at once; called on the event loop."""
         if len(self._pending) < _MAX_PENDING:
-            self._pending[event] = None
+            self._pending[event, actor] = None
             self._changed.set()
 
     async def run(self) -> None:
@@ -142,9 +172,9 @@ class Announcer:
                 await self._changed.wait()
                 self._changed.clear()
                 events, self._pending = self._pending, {}
-                for event in events:
-                    await self._bus.publish(event)
-                    await asyncio.gather(*(_notify(session, event) for session in self._listeners(event)))
+                for event, actor in events:
+                    await self._bus.publish_to(event, actor)
+                    await asyncio.gather(*(_notify(session, event) for session in self._listeners(event, actor)))
         finally:
             self.close()
 
@@ -155,12 +185,14 @@ class Announcer:
             connection.exit_stack.callback(self._forget, connection)
         return known
 
-    def _listeners(self, event: ServerEvent) -> list[Connection]:
+    def _listeners(self, event: ServerEvent, actor: str | None) -> list[Connection]:
+        sessions = [each for each in self._sessions if actor is None or self._actors.get(each) == actor]
         if isinstance(event, ResourceUpdated):
-            return [session for session, uris in self._sessions.items() if event.uri in uris]
-        return list(self._sessions)
+            return [session for session in sessions if event.uri in self._sessions[session]]
+        return sessions
 
     def _forget(self, connection: Connection) -> None:
+        self._actors.pop(connection, None)
         for subscription in self._sessions.pop(connection, {}).values():
             subscription.release()
 

@@ -120,7 +120,7 @@ class Elsewhere:
         return _outcome(row)
 
     async def _row(self, identity: Identity, id: str) -> Row | None:
-        """What is kept of a call of this very identity, which may still use its tools."""
+        """The row of a call of this very identity, which may still use its tools."""
         assert self._kept is not None
         row = await self._kept.row(identity.actor, id)
         if row is None or row.get("face") != self._face or tuple(row["permissions"]) != identity.permissions:
@@ -185,14 +185,13 @@ def state_of(call: HeldCall[Any], status: str = "working", more: Mapping[str, An
 
 def _who(identity: Identity) -> dict[str, Any]:
     return {
-        "identity": [identity.actor, identity.permissions, identity.key_id],
+        "identity": identity.row(),
         "correlation_id": correlation_id.get(),
     }
 
 
 def _identity(wanted: Mapping[str, Any]) -> Identity:
-    actor, permissions, key_id = wanted["identity"]
-    return Identity(actor, tuple(permissions), key_id)
+    return Identity.of_row(wanted["identity"])
 
 
 def _of(call: HeldCall[Any]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ the answer and waits for what comes next (FACE-72 to FACE-79). A call that canno
 import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import count
@@ -77,14 +78,14 @@ class Client(Caller, Protocol):
 
 
 async def _nowhere(call: "HeldCall[Any]") -> None:
-    """Where nothing outlives the process."""
+    """Stands for a store where nothing outlives the process."""
 
 
 class HeldCaller:
     """Implements Caller for a client that is asked between two attempts. What the server says goes to the attempt that
     waits now, the newest one, and to nobody while none does."""
 
-    def __init__(self, first: Client, hold: Callable[[], bool], answer_s: float) -> None:
+    def __init__(self, first: Client, hold: Callable[[], Awaitable[bool]], answer_s: float) -> None:
         """*hold* makes sure that the call outlives its request; false where that cannot be. A question is given up
         after *answer_s*."""
         self.answers: AnswerTime = first.answers
@@ -118,7 +119,8 @@ class HeldCaller:
     async def ask(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
         if self._over or len(self._open) >= _MAX_OPEN or not self._may_be_asked(method, params):
             raise CannotAsk(method)
-        if not self._hold():
+        # Its client may have had another question meanwhile.
+        if not await self._hold() or self._over or len(self._open) >= _MAX_OPEN:
             raise CannotAsk(method)
         key = f"question-{next(self._keys)}"
         question = self._open[key] = _Question(method, params, asyncio.get_running_loop().create_future())
@@ -130,6 +132,13 @@ class HeldCaller:
             raise CannotAsk(method) from None
         finally:
             del self._open[key]
+
+    def pending(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    async def page_done(self, elicitation_id: str) -> None:
+        if self._present:
+            await self._present[-1].page_done(elicitation_id)
 
     @property
     def attended(self) -> bool:
@@ -356,7 +365,7 @@ class HeldCalls:
                 except TimeoutError:
                     ends_at = None
                     # What ended at this very moment may be a question, which is no result of a task.
-                    if not call.ended and self._hold(call.running):
+                    if not call.ended and await self._hold(call.running):
                         held.has_no_request = True
                         await self._keep(call)
                         held.leave(caller)
@@ -372,12 +381,14 @@ class HeldCalls:
         self.shown(call)
         return call.outcome()
 
-    def _hold(self, call: RunningCall[Any]) -> bool:
+    async def _hold(self, call: RunningCall[Any]) -> bool:
         try:
-            self._running.hold(call)
+            await self._running.hold(call)
         except RateLimited:
             return False
-        return True
+        if call.ended:
+            self._running.drop(call)
+        return not call.ended
 
     def _ended(self, held: HeldCaller) -> None:
         self._all.discard(held)

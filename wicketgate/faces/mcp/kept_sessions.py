@@ -15,6 +15,9 @@ MEMBER_S = 180.0
 ENDED_S = 300.0
 """The end of a session is remembered so long, for the processes that have not heard of it."""
 
+RESERVED_S = 120.0
+"""A place to which no session has come is free after so long."""
+
 
 class SessionsAway(Exception):
     """Raised while the store does not answer: whether there is such a session is not known."""
@@ -43,7 +46,7 @@ class KeptSession:
 
 @dataclass(frozen=True, slots=True)
 class SessionChange:
-    """What is not given stays as it is. *follow* and *unfollow* are URIs of resources."""
+    """A change of some facts; the others stay as they are. *follow* and *unfollow* are URIs of resources."""
 
     key_id: str | None = None
     log_level: str = ""
@@ -53,24 +56,37 @@ class SessionChange:
 
 @dataclass(frozen=True, slots=True)
 class Renewal:
-    """*idle_s*: since its last use at the process that renews it."""
+    """*idle_s*: since its last use at the process that renews it. *holder* as for McpSessionStore."""
 
     session: KeptSession
     idle_s: float
+    holder: str
 
 
 class McpSessionStore(Protocol):
-    """Keeps sessions by *name*, letters and digits. *member* is the id of the process that asks. All raise
-    SessionsAway, within a second."""
+    """Keeps sessions by *name*, letters and digits. *member* is the id of the process that asks. *holder*, letters and
+    digits too, stands for the actor at the face of the session: each session that is kept has one place of its holder,
+    however many processes have it in use. All raise SessionsAway, within a second."""
 
     @property
     def losses(self) -> int:
         """Counts the times after which it may have lost sessions."""
         ...
 
-    async def open(self, name: str, session: KeptSession, member: str) -> None: ...
+    async def reserve(self, name: str, holder: str, most: int) -> bool:
+        """Takes a place for a session that is to be opened within ``RESERVED_S``; returns false if the holder has
+        *most* others."""
+        ...
 
-    async def join(self, name: str, actor: str, member: str) -> KeptSession | None:
+    async def release(self, name: str, holder: str) -> None:
+        """Gives the place back to which no session came."""
+        ...
+
+    async def open(self, name: str, session: KeptSession, member: str, holder: str) -> None:
+        """Keeps a session in place of what was kept of it. It takes its place also without a reservation."""
+        ...
+
+    async def join(self, name: str, actor: str, member: str, holder: str) -> KeptSession | None:
         """Returns the session of *actor*, which *member* has in use from now on; None if there is none, it has ended,
         or it is another actor's, for which nothing changes."""
         ...
@@ -90,7 +106,7 @@ class McpSessionStore(Protocol):
         """Returns the other members that have it in use."""
         ...
 
-    async def end(self, name: str) -> Sequence[str]:
+    async def end(self, name: str, holder: str) -> Sequence[str]:
         """Ends the session for all processes; returns the members that had it in use."""
         ...
 

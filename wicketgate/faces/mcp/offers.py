@@ -193,8 +193,8 @@ class OfferMethods:
     def _announce(self, change: FeatureChange) -> None:
         match change:
             case ListChanged(kind="prompts"):
-                self._announcer.announce(PromptsListChanged())
+                self._announcer.announce(PromptsListChanged(), change.actor)
             case ListChanged():
-                self._announcer.announce(ResourcesListChanged())
+                self._announcer.announce(ResourcesListChanged(), change.actor)
             case ResourceChanged(uri=uri):
-                self._announcer.announce(ResourceUpdated(uri))
+                self._announcer.announce(ResourceUpdated(uri), change.actor)

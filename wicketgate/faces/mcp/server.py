@@ -178,7 +178,7 @@ class McpDoor:
         restore_log_level(connection, session.log_level)
         if not listens:
             return
-        self.announcer.follow(connection)
+        self.announcer.follow(connection, identity.actor)
         if self._offer_methods is not None:
             key = session_key("mcp", identity.actor, session_id)
             await self._offer_methods.follow(connection, session.uris, CallContext(identity, self._new_id(), key))
@@ -198,6 +198,7 @@ class McpDoor:
         page = self._listings.page(self._surface.tools(context), params.cursor, ctx.protocol_version)
         if self._offers is not None and (missing := self._offers.missing(context)):
             page["_meta"] = {MISSING_KEY: dict(missing)}
+            page["ttlMs"] = 0  # what is missing may be there in a moment
         return page
 
     async def _call_tool(self, ctx: Ctx, params: t.CallToolRequestParams) -> dict[str, Any] | t.InputRequiredResult:
@@ -326,6 +327,7 @@ class McpDoor:
             given,
             AskingApprover(caller),
             source=source,
+            door="stdio" if ctx.request is None else "mcp",
             cache_stable=asked if isinstance(asked, bool) else None,
             meta=travelling((ctx.params or {}).get("_meta"), headers),
         )

@@ -7,9 +7,10 @@ seconds on a clock that never goes back.
 from dataclasses import dataclass
 from typing import Literal
 
-Trouble = Literal["away", "late", "denied", "full", "readonly", "other"]
+Trouble = Literal["away", "late", "denied", "full", "readonly", "moving", "other"]
 """``away``: no connection. ``late``: no answer in time. ``denied``: user, password or permissions are wrong. ``full``:
-no memory is left. ``readonly``: it takes no writes. After the last three it answers all the same."""
+no memory is left. ``readonly``: it takes no writes. ``moving``: of a Cluster, keys of a step are at two nodes. After
+the last four it answers all the same."""
 
 PAUSE_S = 0.5
 
@@ -19,6 +20,7 @@ _EXPLANATIONS: dict[Trouble, str] = {
     "denied": "refuses the user, the password or a command",
     "full": "has no memory left (maxmemory)",
     "readonly": "takes no writes at the moment",
+    "moving": "moves the keys to another node at the moment",
     "other": "refuses a command",
 }
 _GONE: frozenset[Trouble] = frozenset(("away", "late", "denied"))
@@ -27,6 +29,11 @@ _GONE: frozenset[Trouble] = frozenset(("away", "late", "denied"))
 def explain(trouble: Trouble) -> str:
     """Returns the trouble as the end of a sentence that begins with the name of the store."""
     return _EXPLANATIONS[trouble]
+
+
+def is_gone(trouble: Trouble) -> bool:
+    """True for a trouble that all who ask have."""
+    return trouble in _GONE
 
 
 @dataclass(slots=True)

@@ -7,12 +7,13 @@ until a ping is answered again. redis-py is imported with this module, which is 
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from redis import exceptions
-from redis.asyncio import BlockingConnectionPool, Redis, RedisCluster, Sentinel, SSLConnection
+from redis.asyncio import BlockingConnectionPool, Redis, Sentinel, SSLConnection
 from redis.asyncio.cluster import ClusterNode
 from redis.asyncio.connection import Connection
 from redis.asyncio.retry import Retry
@@ -20,7 +21,8 @@ from redis.asyncio.sentinel import SentinelConnectionPool
 from redis.backoff import NoBackoff
 
 from wicketgate.storage.measures import StorageMeasures
-from wicketgate.storage.redis.away import PAUSE_S, Presence, Trouble, explain
+from wicketgate.storage.redis.away import PAUSE_S, Presence, Trouble, explain, is_gone
+from wicketgate.storage.redis.cluster import Cluster
 from wicketgate.storage.redis.lanes import LANES, Lanes
 from wicketgate.storage.redis.names import Names
 from wicketgate.storage.redis.patience import Patience
@@ -47,6 +49,14 @@ class RedisAway(Exception):
     def __init__(self, trouble: Trouble) -> None:
         super().__init__(f"Redis {explain(trouble)}")
         self.trouble = trouble
+
+
+@dataclass(frozen=True, slots=True)
+class DamagedKeys:
+    """In place of the result of a step: what stands under its keys is not what is written there. *reason* is Redis's
+    own."""
+
+    reason: str
 
 
 class RedisLink:
@@ -80,12 +90,14 @@ class RedisLink:
 
     @property
     def trouble(self) -> str:
-        """Why it is away, as the end of a sentence; empty while it answers."""
+        """The reason why it is away, as the end of a sentence; empty while it answers."""
         return "" if self._presence.trouble is None else explain(self._presence.trouble)
 
     async def run(self, work: Callable[[Any], Awaitable[T]]) -> T:
         """Returns what *work* returns, which gets the client. Raises RedisAway."""
-        if not self._presence.admits(asyncio.get_running_loop().time()):
+        # Of a Cluster that misses a node, one that answers says nothing.
+        away = self._is_cluster and self._presence.trouble is not None
+        if away or not self._presence.admits(asyncio.get_running_loop().time()):
             self.measures.refused += 1
             raise RedisAway(self._presence.trouble or "away")
         return await self._try(work)
@@ -96,21 +108,29 @@ class RedisLink:
         return found
 
     async def scripts(
-        self, client: Any, steps: Sequence[Step], wrote: Callable[[Any], bool] | None = None
+        self, client: Any, steps: Sequence[Step], wrote: Callable[[Any], bool] | None = None, *, each: bool = False
     ) -> Sequence[Any]:
-        """Runs *steps* within ``run``, in this order unless they are of a Cluster; each may be repeated.
+        """Runs *steps* within ``run``, in this order unless they are of a Cluster; each may be repeated. With *each* a
+        step that what stands under its keys does not let run gives a DamagedKeys, and fails no other.
 
         With *wrote*, and behind Sentinel, a replica of Redis must have what they wrote within half a second, otherwise
         RedisAway is raised: then it may be written all the same. *wrote* is true of the result of a step that wrote.
         """
-        if self.place.kind == "cluster":
-            return await asyncio.gather(*(run_script(client, *step) for step in steps))
         waits = wrote is not None and self.place.kind == "sentinel"
-        found = await self._lanes.ask(steps, waits=waits)
-        for each in found:
-            if isinstance(each, Exception):
-                raise each
-        if wrote is not None and waits and found.pop() < 1 and any(map(wrote, found)):
+        found: list[Any]
+        if self._is_cluster:
+            asked = (run_script(client, *step) for step in steps)
+            found = list(await asyncio.gather(*asked, return_exceptions=True))
+        else:
+            found = await self._lanes.ask(steps, waits=waits)
+        for at, result in enumerate(found):
+            if isinstance(result, BaseException):
+                if not (each and is_damage(result)):
+                    raise result
+                found[at] = DamagedKeys(str(result))
+        replicas = found.pop() if waits else 1
+        done = (result for result in found if not isinstance(result, DamagedKeys))
+        if wrote is not None and replicas < 1 and any(map(wrote, done)):
             raise RedisAway("readonly")
         return found
 
@@ -138,7 +158,12 @@ class RedisLink:
         and of the network, and it is closed with the link."""
         return self._open(longest_s + WAIT_S)
 
-    async def _try(self, work: Callable[[Any], Awaitable[T]]) -> T:
+    @property
+    def _is_cluster(self) -> bool:
+        return self.place.kind == "cluster"
+
+    async def _try(self, work: Callable[[Any], Awaitable[T]], *, looks: bool = False) -> T:
+        """*looks*: it asks every node of a Cluster."""
         loop, task = asyncio.get_running_loop(), asyncio.current_task()
         began, cancelling = loop.time(), task.cancelling() if task else 0
         try:
@@ -146,21 +171,24 @@ class RedisLink:
                 result = await work(self._opened())
         except (exceptions.RedisError, OSError) as error:  # the built-in TimeoutError is an OSError
             trouble = _trouble(error)
-            self._failed(trouble)
+            self._failed(trouble, looks=looks)
             raise RedisAway(trouble) from None
         except BaseException:
             self._presence.gave_up()
             raise
         finally:
             self.measures.waits.observe(loop.time() - began)
-        self._answered()
+        if looks or not self._is_cluster:
+            self._answered()
         # asyncio.wait_for of Python 3.11, by which redis-py sends, forgets a cancellation that comes at a wrong moment.
         if task and task.cancelling() > cancelling:
             raise asyncio.CancelledError
         return result
 
-    def _failed(self, trouble: Trouble) -> None:
+    def _failed(self, trouble: Trouble, *, looks: bool) -> None:
         self.measures.errors[trouble] += 1
+        if self._is_cluster and not looks and not is_gone(trouble):
+            return
         if self._presence.failed(trouble, asyncio.get_running_loop().time()):
             self.losses += 1
             self._warm = False
@@ -189,25 +217,40 @@ class RedisLink:
         """Asks whatever callers are told, and reads the settings, which a failover may have changed."""
         with contextlib.suppress(RedisAway):
             warm, self._warm = self._warm, True
-            await self._try(lambda client: client.ping())
+            await self._try(self._ping, looks=True)
             if not warm:
                 # Connections at once, while nobody waits for them yet.
-                await asyncio.gather(*(self._try(lambda client: client.ping()) for _ in range(LANES)))
+                await asyncio.gather(*(self._try(self._ping, looks=True) for _ in range(LANES)))
             found = shortfalls(self.place.kind, await self._settings())
             if found != self.shortfalls:
                 for line in found:
                     log.warning("storage: %s", line)
             self.shortfalls = found
 
-    async def _settings(self) -> dict[str, str] | None:
+    async def _ping(self, client: Any) -> None:
+        """Reaches the server, or every master of a Cluster, each of which must see all slots served."""
+        if not self._is_cluster:
+            await client.ping()
+            return
+        found = await client.cluster_info(target_nodes=Cluster.PRIMARIES)
+        for state in [found] if "cluster_state" in found else found.values():
+            if state["cluster_state"] != "ok":
+                raise exceptions.ClusterDownError("some slots are not served")
+
+    async def _settings(self) -> Sequence[Mapping[str, str]] | None:
+        """Returns the settings of the server, or of each master of a Cluster; None if one does not tell them."""
         try:
-            found = await self._try(lambda client: _read_settings(client))
+            found = await self._try(self._read_settings)
         except RedisAway as away:
             if away.trouble in ("away", "late"):
                 raise
             self._answered()  # it answers, but not this
             return None
-        return found or None
+        return found if all(found) else None
+
+    async def _read_settings(self, client: Any) -> Sequence[Mapping[str, str]]:
+        nodes = [{"target_nodes": node} for node in client.get_primaries()] if self._is_cluster else [{}]
+        return [await _read_settings(client, node) for node in nodes]
 
     def _opened(self) -> Any:
         if self._client is None:
@@ -229,7 +272,8 @@ class RedisLink:
         login: dict[str, Any] = {"username": place.username, "password": place.password}
         if place.kind == "cluster":
             nodes = [ClusterNode(host, port) for host, port in place.nodes]
-            client: Any = RedisCluster(startup_nodes=nodes, ssl=place.tls, **common, **login)
+            retry = Retry(NoBackoff(), 2)
+            client: Any = Cluster(startup_nodes=nodes, ssl=place.tls, retry=retry, **common, **login)
         else:
             # A connection that Redis has closed meanwhile is opened again once: every step may be repeated.
             login |= {"db": place.database, "retry": Retry(NoBackoff(), 1)}
@@ -260,11 +304,18 @@ async def run_script(client: Any, script: Script, keys: Sequence[str], arguments
         return await client.eval(script.text, len(keys), *keys, *arguments)
 
 
-async def _read_settings(client: Any) -> dict[str, str]:
+async def _read_settings(client: Any, node: Mapping[str, Any]) -> Mapping[str, str]:
     found: dict[Any, Any] = {}
     for name in SETTINGS:  # one by one: older servers take no more
-        found |= await client.config_get(name)
+        found |= await client.config_get(name, **node)
     return {_string(name): _string(value) for name, value in found.items()}
+
+
+def is_damage(error: BaseException) -> bool:
+    """True for the error of a script that failed for what stands under its keys."""
+    if not isinstance(error, exceptions.ResponseError) or _trouble(error) != "other":
+        return False
+    return "user_script" in str(error) or str(error).startswith("WRONGTYPE")
 
 
 def _string(value: object) -> str:
@@ -281,6 +332,8 @@ def _trouble(error: Exception) -> Trouble:
         return "full"
     if isinstance(error, exceptions.ClusterDownError | exceptions.ConnectionError | OSError):
         return "away"
+    if isinstance(error, exceptions.ClusterError):
+        return "moving"
     if isinstance(error, exceptions.ReadOnlyError) or str(error).startswith(("MISCONF", "NOREPLICAS", "READONLY")):
         return "readonly"
     if isinstance(error, exceptions.ResponseError):

@@ -1,7 +1,8 @@
 """The ways between replicas over the Redis that they share: a mailbox for each process (OPS-200, OPS-201).
 
 A mailbox is a Stream that its process reads on one connection of its own, and empties as it reads. Beside it stands the
-mark that the process is there, which lapses with it: nobody writes to one that is not. Messages travel in pieces. Each
+mark that the process is there, which lapses with it: nobody writes to one that is not. All are at one node of a
+Cluster, so that what it lost of another process, it lost of this one too. Messages travel in pieces. Each
 side of a channel numbers its own, and sends a few ahead of what the other has taken, so a slow reader holds up its
 sender and nothing piles up. A piece that comes twice is passed over; a channel of which one is missing is broken off.
 """
@@ -19,7 +20,7 @@ import msgspec
 from redis import exceptions
 
 from wicketgate.peer_channels import Channel, ChannelBroken, ChannelPeers
-from wicketgate.peers import MAX_BYTES, NotReached, new_peer_id
+from wicketgate.peers import MAX_BYTES, NotReached, Others, new_peer_id
 from wicketgate.storage.redis.client import RedisAway, RedisLink
 from wicketgate.storage.redis.scripts import Script
 from wicketgate.task_end import end_tasks
@@ -63,6 +64,16 @@ redis.call('SET', KEYS[1], '1', 'PX', ARGV[1])
 return there
 """)
 
+# KEYS: the list of all processes. ARGV: this one, life in ms.
+_ENROL = Script("""
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+redis.call('ZADD', KEYS[1], now, ARGV[1])
+redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now - ARGV[2])
+redis.call('PEXPIRE', KEYS[1], ARGV[2])
+return 1
+""")
+
 Kind = Literal["more", "last", "taken", "end"]
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(tuple[str, str, bool, Kind, int, bytes]).decode
@@ -99,6 +110,17 @@ class MailPeers(ChannelPeers):
             raise NotReached
         return False
 
+    async def others(self) -> Others:
+        try:
+            found = await self._link.run(lambda client: client.zrange(self._list, 0, -1))
+        except RedisAway:
+            raise NotReached from None
+        ids = [each.decode() for each in found]
+        # A Redis that lost its keys has not heard of the others again either.
+        if self.own_id not in ids or self._missed or asyncio.get_running_loop().time() < self._sure_from:
+            raise NotReached
+        return Others(tuple(each for each in ids if each != self.own_id))
+
     async def open(self, peer: str) -> Channel:
         return self._channel(peer, secrets.token_hex(8), asks=True)
 
@@ -121,12 +143,17 @@ class MailPeers(ChannelPeers):
             await end_tasks(*[*tasks, *self._ending])
             with contextlib.suppress(RedisAway):  # from now on nobody waits for an answer of this process
                 await self._link.run(lambda client: client.unlink(self._mark(self.own_id), self._mailbox(self.own_id)))
+                await self._link.run(lambda client: client.zrem(self._list, self.own_id))
+
+    @property
+    def _list(self) -> str:
+        return self._link.names.key("peers", "all")
 
     def _mark(self, peer: str) -> str:
-        return self._link.names.key("peer", peer)
+        return self._link.names.key("peer", "peers", peer)
 
     def _mailbox(self, peer: str) -> str:
-        return self._link.names.key("peer", peer, "mail")
+        return self._link.names.key("peer", "peers", peer, "mail")
 
     async def post(self, channel: "_MailChannel", kind: Kind, number: int, data: bytes = b"") -> None:
         """Put a frame into the mailbox of the other side. Raises ChannelBroken; at once for the first of a channel."""
@@ -187,6 +214,7 @@ class MailPeers(ChannelPeers):
         life_ms = int(THERE_S * 1_000)
         try:
             there = await self._link.script(_RENEW, [self._mark(self.own_id)], [life_ms])
+            await self._link.script(_ENROL, [self._list], [self.own_id, life_ms])
         except RedisAway:
             self._missed = True
             return

@@ -1,6 +1,6 @@
 """The promises that a Redis does not keep of what it acknowledged, by its settings (OPS-162, OPS-187)."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from wicketgate.storage.redis.url import Kind
 
@@ -8,15 +8,20 @@ SETTINGS = ("appendonly", "appendfsync", "maxmemory", "maxmemory-policy", "min-r
 """The settings that decide."""
 
 
-def shortfalls(kind: Kind, settings: Mapping[str, str] | None) -> tuple[str, ...]:
+def shortfalls(kind: Kind, settings: Sequence[Mapping[str, str]] | None) -> tuple[str, ...]:
     """Lines for the operator, each with the setting that mends it; none if a used approval stays used, and a run with a
     key and the claims of its calls stay known, whatever dies.
 
-    *settings* are those of ``SETTINGS`` that the server gave; None if it gave none.
+    *settings* are those of ``SETTINGS`` that the server gave, or each master of a Cluster; None if one gave none.
     """
     if settings is None:
         unknown = "whether its crash brings back used approvals and makes calls of runs with a key anew is unknown"
         return (f"Redis does not tell its settings (CONFIG GET), so {unknown}",)
+    # Of a Cluster each line once, whichever master lacks it.
+    return tuple(dict.fromkeys(line for each in settings for line in _shortfalls(kind, each)))
+
+
+def _shortfalls(kind: Kind, settings: Mapping[str, str]) -> Sequence[str]:
     lines = []
     if settings.get("appendonly") != "yes":
         lines.append(
@@ -40,4 +45,4 @@ def shortfalls(kind: Kind, settings: Mapping[str, str] | None) -> tuple[str, ...
             "a failover of the Cluster may bring back approvals used just before, and forget keys and calls claimed "
             "just before: use one Redis, or Sentinels"
         )
-    return tuple(lines)
+    return lines

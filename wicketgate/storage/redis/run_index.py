@@ -4,12 +4,15 @@ It stands in a group of its own. A run counts there before it begins, so that a 
 less than it said. Its bytes are told now and then while it goes on, and at its end.
 """
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from wicketgate.storage.redis.client import RedisLink
+from wicketgate.storage.redis.client import DamagedKeys, RedisLink
 from wicketgate.storage.redis.scripts import Argument, Script
+
+log = logging.getLogger("wicketgate.engine")
 
 GOES_ON, RELEASED = -1, -2
 _EXPIRED_AT_ONCE = 1_000
@@ -87,8 +90,12 @@ _LAPSED = Script(f"""{_START}
 local found = {{}}
 for _, member in ipairs(redis.call('ZRANGEBYSCORE', live, '-inf', now, 'LIMIT', 0, ARGV[2])) do
   local _, run = parts(member)
-  found[#found + 1] = run
-  found[#found + 1] = redis.call('ZSCORE', live, member) == '0' and 1 or 0
+  if not run or run:find('[^ -~]') then
+    redis.call('ZREM', live, member)
+  else
+    found[#found + 1] = run
+    found[#found + 1] = redis.call('ZSCORE', live, member) == '0' and 1 or 0
+  end
 end
 return found
 """)
@@ -116,6 +123,53 @@ for at = 4, #ARGV, 3 do
   end
   last(owner, ARGV[2])
 end
+""")
+
+
+# Removes what nobody here has written. Returns how many keys or rows that were.
+_HEAL = Script("""
+local runs, live, sizes, held, count, total, ended =
+  KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
+local removed = 0
+local function typed(key, type)
+  local is = redis.call('TYPE', key).ok
+  if is ~= type and is ~= 'none' then
+    redis.call('UNLINK', key)
+    removed = removed + 1
+  end
+end
+for key, type in pairs({[runs] = 'zset', [live] = 'zset', [sizes] = 'hash', [held] = 'zset', [count] = 'hash',
+    [total] = 'string'}) do
+  typed(key, type)
+end
+local function sift(key, members, step, pattern, drop)
+  local owners = {}
+  for at = 1, #members, step do
+    local owner = members[at]:match(pattern)
+    if not owner or (step == 2 and not members[at + 1]:match('^%d+$')) then
+      redis.call(drop, key, members[at])
+      removed = removed + 1
+    else
+      owners[owner] = true
+    end
+  end
+  return owners
+end
+local run, owner = '^(%x+):[ -~]+$', '^(%x+)$'
+for whose in pairs(sift(runs, redis.call('ZRANGE', runs, 0, -1), 1, run, 'ZREM')) do
+  typed(ended .. ':' .. whose, 'zset')
+end
+sift(live, redis.call('ZRANGE', live, 0, -1), 1, run, 'ZREM')
+sift(held, redis.call('ZRANGE', held, 0, -1), 1, owner, 'ZREM')
+sift(count, redis.call('HGETALL', count), 2, owner, 'HDEL')
+for whose in pairs(sift(sizes, redis.call('HGETALL', sizes), 2, run, 'HDEL')) do
+  typed(ended .. ':' .. whose, 'zset')
+end
+local sum = 0
+for _, size in ipairs(redis.call('HVALS', sizes)) do sum = sum + size end
+if not (redis.call('GET', total) or '0'):match('^%-?%d+$') then removed = removed + 1 end
+redis.call('SET', total, string.format('%.0f', sum), 'PX', ARGV[1])
+return removed
 """)
 
 
@@ -168,5 +222,17 @@ class RunIndex:
         await self._ask(client, _TELL, (self._ahead_ms(), self._life_ms, self._lease_ms, *each))
 
     async def _ask(self, client: Any, script: Script, arguments: Sequence[Argument]) -> Any:
-        (found,) = await self._link.scripts(client, [(script, self._keys, arguments)])
+        """What keeps the script from running is removed once, because all runs are listed here."""
+        step = (script, self._keys, arguments)
+        (found,) = await self._link.scripts(client, [step], each=True)
+        if not isinstance(found, DamagedKeys):
+            return found
+        (removed,) = await self._link.scripts(client, [(_HEAL, self._keys, (self._life_ms,))])
+        log.error(
+            "the index of runs with a key was damaged in Redis (%s): %d keys or rows of it were removed. Runs whose "
+            "process had ended may not be gone on with; let nothing else write to this database",
+            found.reason,
+            removed,
+        )
+        (found,) = await self._link.scripts(client, [step])
         return found

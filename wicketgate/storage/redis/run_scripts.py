@@ -181,9 +181,11 @@ TAKE = Script(f"""{_TIME}{_LEFT}
 -- not to be had, or run, digest, owner, for how many ms the lease has lapsed, what is left, and the parts.
 local is = redis.call('HMGET', row, 'run', 'digest', 'owner', 'lease', 'until')
 if not is[1] or is[5] or tonumber(is[4]) > now then return false end
+-- A row that is damaged fails before anything is written.
+local found = {{is[1], is[2], is[3], now - tonumber(is[4]), left(), redis.call('HGETALL', parts)}}
 redis.call('HSET', row, 'replica', ARGV[2], 'lease', now + ARGV[3], 'lost', 1)
 live(ARGV[4])
-return {{is[1], is[2], is[3], now - tonumber(is[4]), left(), redis.call('HGETALL', parts)}}
+return found
 """)
 
 LOOK = Script(f"""{_TIME}{_LEFT}{_REFUSAL}

@@ -18,7 +18,7 @@ from wicketgate.engine.journal import Entry, lost_events
 from wicketgate.storage.measures import without_level
 from wicketgate.storage.memory_journal import JournalBounds
 from wicketgate.storage.redis import run_scripts as scripts
-from wicketgate.storage.redis.client import WAIT_S, RedisAway, RedisLink
+from wicketgate.storage.redis.client import WAIT_S, DamagedKeys, RedisAway, RedisLink
 from wicketgate.storage.redis.names import hashed
 from wicketgate.storage.redis.run_index import GOES_ON, RELEASED, Admitted, RunIndex
 from wicketgate.storage.redis.scripts import Argument, Script, Step
@@ -33,7 +33,9 @@ _CHUNK_BYTES = 256 * 1024
 _CHUNK_ENTRIES = 500
 _STEPS_AT_ONCE = 200
 _MARGIN_S = 60.0
-_GONE = -2
+_ONE_OUTAGE_S = 5.0
+_GONE, _NOT_OURS = -2, -1
+_MOST_DAMAGED = 1_000
 
 
 @dataclass(slots=True)
@@ -99,6 +101,7 @@ class RedisRunStore:
         self._mine: dict[str, _Mine] = {}
         self._troubled_at = float("-inf")
         self._undoing: set[asyncio.Task[None]] = set()
+        self._damaged: set[str] = set()
 
     async def claim(self, name: str, run_id: str, digest: str, owner: str, part: bytes = b"") -> KeptRun | None:
         run = _Mine(name, run_id, digest, owner)
@@ -117,7 +120,7 @@ class RedisRunStore:
         if admitted.giving:
             steps = [self._step(scripts.STRIP, each) for each in admitted.giving]
             with suppress(StoreAway):
-                await self._run(lambda client: self._link.scripts(client, steps))
+                await self._run(lambda client: self._link.scripts(client, steps, each=True))
         return None if state is None else self._kept(name, state)
 
     async def find(self, name: str) -> KeptRun | None:
@@ -167,7 +170,9 @@ class RedisRunStore:
         if (mine := self._mine.pop(name, None)) is None:
             return
         try:
-            await self._run(lambda client: self._link.scripts(client, [self._own_step(scripts.RELEASE, mine)]))
+            await self._run(
+                lambda client: self._link.scripts(client, [self._own_step(scripts.RELEASE, mine)], each=True)
+            )
         except StoreAway:
             self._mine[name] = mine
             raise
@@ -184,27 +189,25 @@ class RedisRunStore:
     async def take(self, name: str) -> Orphan | None:
         if self._is_patient() or name in self._mine:
             return None
-        found = await self._script(scripts.TAKE, name, self._replica, self._lease_ms, self._life_ms)
-        if found is None:
+        step = self._step(scripts.TAKE, name, self._replica, self._lease_ms, self._life_ms)
+        (found,) = await self._run(lambda client: self._link.scripts(client, [step], each=True))
+        try:
+            orphan = None if found is None or self._is_damaged(name, found) else _orphan(found)
+        except ValueError as error:
+            self._is_damaged(name, DamagedKeys(str(error)))
+            orphan = None
+        if orphan is None:
+            # One that is damaged is not taken again and again.
             await self._run(lambda client: self._index.unlist(client, name))
             return None
-        run_id, digest, owner, lapsed_ms, (last, event, open_calls), kept_parts = found
-        unfinished = [_text(call) for call in open_calls]
-        mine = _Mine(name, run_id.decode(), digest.decode(), _text(owner), last, is_end(event), calls=unfinished[:])
-        self._mine[name] = mine
+        calls = list(orphan.unfinished)
+        ended = is_end(orphan.last_event or b"")
+        self._mine[name] = mine = _Mine(
+            name, orphan.run_id, orphan.digest, orphan.owner, orphan.last, ended, calls=calls
+        )
         with suppress(StoreAway):
             await self._count([(mine, GOES_ON)])
-        parts = [_part(int(number), kept) for number, kept in zip(kept_parts[::2], kept_parts[1::2], strict=True)]
-        return Orphan(
-            mine.run_id,
-            mine.digest,
-            mine.owner,
-            last,
-            event or None,
-            sorted(parts, key=lambda part: part.number),
-            unfinished,
-            lapsed_ms / 1_000,
-        )
+        return orphan
 
     async def attend(self, name: str, for_s: float) -> None:
         await self._script(scripts.ATTEND, name, int(for_s * 1_000))
@@ -227,8 +230,15 @@ class RedisRunStore:
             return admitted, None
         given = (run.run_id, run.digest, _bytes(run.owner), self._lease_ms, self._life_ms, part)
         step = self._own_step(scripts.CLAIM, run, *given)
-        (found,) = await self._link.scripts(client, [step], lambda found: found is None)
-        return admitted, None if found is None else _state(found)
+        (found,) = await self._link.scripts(client, [step], lambda found: found is None, each=True)
+        try:
+            state = None if found is None or self._is_damaged(run.name, found) else _state(found)
+        except ValueError as error:
+            found, state = DamagedKeys(str(error)), None
+        if self._is_damaged(run.name, found):
+            await self._index.forget(client, owner, run.name)
+            raise StoreAway
+        return admitted, state
 
     async def _undo(self, run: _Mine) -> None:
         with suppress(StoreAway):
@@ -240,7 +250,11 @@ class RedisRunStore:
         found = await self._script(scripts.READ, name, after, most)
         if found is None:
             return None
-        state, entries = _state(found[0]), found[1]
+        try:
+            state, entries = _state(found[0]), found[1]
+        except ValueError as error:
+            self._is_damaged(name, DamagedKeys(str(error)))
+            raise StoreAway from None
         known = state.replica != self._replica or name in self._mine
         if not (known or state.ended or state.last or state.lost):
             return None  # left of a claim whose answer was lost
@@ -260,8 +274,8 @@ class RedisRunStore:
     async def _end(self, client: Any, mine: _Mine) -> None:
         lost: Sequence[Entry] = ()
         if not mine.over:
-            (left,) = await self._link.scripts(client, [self._own_step(scripts.LOOK, mine)])
-            if isinstance(left, int):
+            (left,) = await self._link.scripts(client, [self._own_step(scripts.LOOK, mine)], each=True)
+            if isinstance(left, int) or self._is_damaged(mine.name, left):
                 return  # it is another's, or gone
             last, event, open_calls = left
             if not is_end(event):
@@ -270,8 +284,8 @@ class RedisRunStore:
         keep_ms = (int(self._bounds.keep_s * 1_000), int(max(self._bounds.keep_s, LOST_KEEP_S) * 1_000))
         given = (*keep_ms, int(_MARGIN_S * 1_000), self._bounds.run_bytes, int(bool(lost)), len(lost), *_flat(lost))
         step = self._own_step(scripts.END, mine, *given)
-        (done,) = await self._link.scripts(client, [step], lambda done: not isinstance(done, int))
-        if not isinstance(done, int):
+        (done,) = await self._link.scripts(client, [step], lambda done: not isinstance(done, int), each=True)
+        if not isinstance(done, int) and not self._is_damaged(mine.name, done):
             mine.held_bytes, kept_ms = done
             await self._index.tell(client, [self._counted(mine, kept_ms)])
 
@@ -315,10 +329,11 @@ class RedisRunStore:
     async def _steps(
         self, steps: Sequence[tuple[_Mine, Step]], wrote: Callable[[Any], bool] | None = None
     ) -> Sequence[Any]:
-        """Runs steps of runs of this process; one that Redis has lost is begun anew first."""
+        """Runs steps of runs of this process; one that Redis has lost is begun anew first. One that is damaged is not
+        of this process any more."""
 
         async def work(client: Any) -> Sequence[Any]:
-            found = await self._link.scripts(client, [step for _, step in steps], wrote)
+            found = await self._link.scripts(client, [step for _, step in steps], wrote, each=True)
             gone = [run for (run, _), each in zip(steps, found, strict=True) if each == _GONE]
             if not gone:
                 return found
@@ -327,10 +342,13 @@ class RedisRunStore:
             for run in gone:
                 given = (run.run_id, run.digest, _bytes(run.owner), self._lease_ms, self._life_ms, run.last)
                 revived[run.name] = self._own_step(scripts.REVIVE, run, *given, *map(_bytes, run.calls))
-            await self._link.scripts(client, list(revived.values()))
-            return await self._link.scripts(client, [step for _, step in steps], wrote)
+            await self._link.scripts(client, list(revived.values()), each=True)
+            return await self._link.scripts(client, [step for _, step in steps], wrote, each=True)
 
-        return await self._run(work) if steps else ()
+        found = await self._run(work) if steps else ()
+        return [
+            _NOT_OURS if self._is_damaged(run.name, each) else each for (run, _), each in zip(steps, found, strict=True)
+        ]
 
     # Redis.
 
@@ -345,17 +363,38 @@ class RedisRunStore:
         return self._step(script, run.name, self._replica, *arguments)
 
     async def _script(self, script: Script, name: str, *arguments: Argument) -> Any:
+        """Raises StoreAway for a run that is damaged too."""
         step = self._step(script, name, *arguments)
-        (found,) = await self._run(lambda client: self._link.scripts(client, [step]))
+        (found,) = await self._run(lambda client: self._link.scripts(client, [step], each=True))
+        if self._is_damaged(name, found):
+            raise StoreAway
         return found
+
+    def _is_damaged(self, name: str, found: Any) -> bool:
+        """True if the run keeps its own steps from running, which the log tells once. It says nothing about others."""
+        if not isinstance(found, DamagedKeys):
+            return False
+        if name not in self._damaged and len(self._damaged) < _MOST_DAMAGED:
+            self._damaged.add(name)
+            log.error(
+                "a run with a key is damaged in Redis (%s): nobody goes on with it, and its Idempotency-Key gets 503. "
+                "Other runs go on. UNLINK the keys that begin with %s to free it; its calls may then be made again",
+                found.reason,
+                self._link.names.key("run", name, ""),
+            )
+        return True
 
     async def _run(self, work: Callable[[Any], Awaitable[T]]) -> T:
         fail = self._link.measures.fail
         try:
             found = await self._link.run(work)
         except RedisAway as away:
-            log.log(without_level(fail, "runs"), "runs cannot be kept: %s", away)
-            self._troubled_at = asyncio.get_running_loop().time()
+            now, level = asyncio.get_running_loop().time(), without_level(fail, "runs")
+            # A Redis that takes no writes may answer reads in between: that is one outage.
+            if now - self._troubled_at < _ONE_OUTAGE_S:
+                level = logging.DEBUG
+            log.log(level, "runs cannot be kept: %s", away)
+            self._troubled_at = now
             raise StoreAway from None
         fail.answered("runs")
         return found
@@ -365,6 +404,22 @@ def _state(found: Any) -> _State:
     run_id, digest, replica, first, last, lost, ended, lapsed = found
     return _State(
         run_id.decode(), digest.decode(), replica.decode(), first, last, bool(lost), bool(ended), bool(lapsed)
+    )
+
+
+def _orphan(found: Any) -> Orphan:
+    """Raises ValueError if nobody here has written it."""
+    run_id, digest, owner, lapsed_ms, (last, event, open_calls), kept_parts = found
+    parts = [_part(int(number), kept) for number, kept in zip(kept_parts[::2], kept_parts[1::2], strict=True)]
+    return Orphan(
+        run_id.decode(),
+        digest.decode(),
+        _text(owner),
+        last,
+        event or None,
+        sorted(parts, key=lambda part: part.number),
+        [_text(call) for call in open_calls],
+        lapsed_ms / 1_000,
     )
 
 

@@ -89,14 +89,19 @@ _BUSY = (429, 503)
 _MAX_WAIT_S = 86_400
 
 
-def no_answer(status: int, retry_after: str = "", *, authorized: bool = True, transport: str = "") -> Malformed:
+def no_answer(
+    status: int, retry_after: str = "", *, authorized: bool = True, transport: str = "", login: str = ""
+) -> Malformed:
     """The failure of a request that got an HTTP *status* in the place of an MCP answer. *retry_after* is the value of
-    that header; a date is not read. *authorized*: it carried a credential. *transport*: the one in use."""
+    that header; a date is not read. *authorized*: it carried a credential. *transport*: the one in use. *login*: the
+    name of the server, if it says where one logs in."""
     mend = ""
     match status:
         case 401 | 403 if not authorized:
             how = f"wants a credential (HTTP status {status})"
             mend = "give it one in headers (Authorization) or by oauth"
+            if login:
+                mend = f"it needs a login: write oauth: {{}} at this upstream, then wicketgate login {login}"
         case 401 | 403:
             how = f"refused the gateway's credentials (HTTP status {status})"
             mend = "correct the credential in headers or oauth; has it expired, or too few rights?"

@@ -12,7 +12,7 @@ from urllib.parse import unquote, urljoin, urlsplit
 
 import httpx
 
-from wicketgate.errors import ProviderError, UpstreamUnavailable
+from wicketgate.errors import ConnectRequired, ProviderError, UpstreamUnavailable
 from wicketgate.net import (
     CONNECT_S,
     AnswerUndecodable,
@@ -34,12 +34,13 @@ from wicketgate.upstreams.mcp.call import (
     Malformed,
     too_large,
 )
+from wicketgate.upstreams.mcp.grant_credentials import GrantCredentials
 
 JSON = "application/json"
 EVENTS = "text/event-stream"
 
-FAILURES = (Gone, Malformed, UpstreamUnavailable)
-"""The exceptions of a request over HTTP; the last is for a credential that cannot be had."""
+FAILURES = (Gone, Malformed, UpstreamUnavailable, ConnectRequired)
+"""The exceptions of a request over HTTP; the last two are for a credential that cannot be had."""
 
 _ACCEPTED = {"Content-Type": JSON, "Accept": f"{JSON}, {EVENTS}"}
 NOTIFY_S = 10.0
@@ -67,7 +68,8 @@ class Endpoint:
         self._notifying = 0
 
     async def send(self, method: str, content: bytes, headers: Mapping[str, str]) -> httpx.Response:
-        """The answer, which the caller closes. Raises Gone, Malformed, and UpstreamUnavailable without a credential."""
+        """The answer, which the caller closes. Raises Gone, Malformed, and UpstreamUnavailable or ConnectRequired
+        without a credential."""
 
         async def send(authorization: str | None) -> httpx.Response:
             own = headers if authorization is None else {**headers, "Authorization": authorization}
@@ -76,9 +78,13 @@ class Endpoint:
         try:
             if self._credentials is None:
                 return await self._followed(method, content, headers)
-            return await send_authorized(self._credentials, send)
+            response = await send_authorized(self._credentials, send)
         except httpx.RequestError as error:
             raise failure_of(error, self._url) from None
+        if response.status_code == 401 and isinstance(self._credentials, GrantCredentials):
+            await response.aclose()
+            await self._credentials.refused()
+        return response
 
     async def notify(self, message: Mapping[str, Any], headers: Mapping[str, str]) -> None:
         """Send a message that gets no answer. It is dropped if it cannot be sent, or too many others are under way."""

@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx
 
-from wicketgate.net import Credentials, HttpClient, Outgoing, make_http_client
+from wicketgate.net import Credentials, HttpClient, Outgoing, make_http_client, refusal_of
 from wicketgate.net.outgoing import SPEAKS_TLS, wants_tls
 from wicketgate.upstreams.mcp import wire
 from wicketgate.upstreams.mcp.call import (
@@ -97,6 +97,7 @@ class _StreamableHttp:
     has_headers = True
 
     def __init__(self, name: str, http: HttpClient, endpoint: Endpoint, lost: Lost, max_bytes: int) -> None:
+        self._name = name
         self.exchange = Exchange(name, self.post)
         self._http = http
         self._endpoint = endpoint
@@ -284,7 +285,9 @@ class _StreamableHttp:
         if status == 400 and wants_tls(status, await beginning_of(response)):
             return Malformed("speaks https, not http", SPEAKS_TLS.mend_for("url"))
         retry_after = response.headers.get("retry-after", "")
-        return no_answer(status, retry_after, authorized=self._endpoint.authorized, transport="http")
+        refused = refusal_of(status, response.headers)
+        login = self._name if refused is not None and refused.resource_metadata else ""
+        return no_answer(status, retry_after, authorized=self._endpoint.authorized, transport="http", login=login)
 
     async def _is_known(self) -> bool:
         """True if the server knows our session. MCP says 404 for one that it does not know, but many servers say 400,

@@ -13,7 +13,7 @@ from typing import Any
 
 from mcp_types import METHOD_NOT_FOUND
 
-from wicketgate.errors import UpstreamUnavailable
+from wicketgate.errors import ConnectRequired, LoginNeeded, UpstreamUnavailable
 from wicketgate.fleet.member import loop_time
 from wicketgate.fleet.server_log import ServerEventKind
 from wicketgate.fleet.turns import Turns
@@ -378,8 +378,12 @@ def _why(error: Exception) -> tuple[str, str]:
     """A fixed phrase for an expected failure of a connection, because an exception's own text may hold paths and
     addresses, and the mend for the operator. Empty for any other failure."""
     match error:
+        case LoginNeeded(mend=mend):
+            return "it needs a login by its operator", mend
         case UpstreamUnavailable(message=message):
             return message, "a line of the log with 'no token' says why; look at oauth"
+        case ConnectRequired():
+            return "its user has to log in anew", ""
         case Gone(how=how, mend=mend):
             return how, mend
         case Malformed(mend=mend):

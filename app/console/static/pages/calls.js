@@ -4,18 +4,15 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { get } from "../api.js";
 import { useLive } from "../live.js";
 import { go } from "../route.js";
-import { Button, Copy, Failure, Fragment, Link, Loaded, Note, Section, Time, Title, clock, html, moment, ms, number, plain, plural, useLater, useLoad } from "../ui.js";
+import { Button, Copy, Failure, Fragment, Link, Loaded, Note, Section, Table, Time, Title, clock, html, moment, ms, number, outcome, plain, plural, useLater, useLoad } from "../ui.js";
 
-const OUTCOMES = [["", "any"], ["error", "tool error"], ["failed", "failed"], ["denied", "denied"], ["invalid", "invalid"], ["approval_required", "waits for approval"], ["cancelled", "cancelled"], ["allowed", "allowed"]];
-const OPERATIONS = ["execute", "view", "read", "prompt", "complete", "question", "sampling", "roots", "login", "approval", "reload", "server", "accept"];
+const OUTCOMES = [["", "any"], ["error", "tool error"], ["failed", "failed"], ["denied", "denied"], ["invalid", "invalid"], ["approval_required", "approval required"], ["cancelled", "cancelled"], ["allowed", "allowed"]];
+const OPERATIONS = ["execute", "view", "read", "prompt", "complete", "question", "sampling", "roots", "login", "connection", "approval", "reload", "server", "accept"];
 const TEXTS = [["q", "Any word"], ["tool", "Tool"], ["server", "Server"]];
 const OLDER = { memory: "Older ones", sql: "Older ones, from the audit database" };
 const TYPED_MS = 300;
 const MOST = 2000;
 
-const bad = (call) => call.outcome !== "allowed" || call.tool === "error";
-const result = (call) => (call.outcome === "allowed" && call.tool === "error" ? "tool error" : call.outcome.replace("_", " "));
-const tone = (call) => (!bad(call) ? "" : ["approval_required", "cancelled"].includes(call.outcome) ? "wait" : "bad");
 // What it was about: a tool, a server, or the gate itself.
 const subject = (call) => call.name || (call.server ? call.server : call.operation);
 const days = (at) => new Date(at * 1000).toDateString() === new Date().toDateString();
@@ -77,14 +74,17 @@ function List({ search, filters, id, me }) {
       <div class="sec"><h2 id="list">${calls.length ? `The last ${number(calls.length)}` : "None"}</h2>
         ${newer > 0 && html`<button class="lnk" type="button" onClick=${again}>${plural(newer, "call")} ended since: show</button>`}</div>
       ${!calls.length && html`<p class="empty">${search ? "No record fits these filters." : "Nothing has been called yet. Each call stands here as it ends."}</p>`}
-      ${calls.length > 0 && html`<table class="log"><thead><tr><th>When</th><th>What</th>${me.may.read && html`<th class="actor">Who</th>`}<th>Outcome</th><th class="r">Time</th></tr></thead>
-        <tbody>${calls.map((call) => html`<tr key=${call.call_id + call.operation + call.phase} class=${call.call_id === id ? "on" : ""}>
-          <td class="when"><time dateTime=${new Date(call.at * 1000).toISOString()} title=${moment(call.at)}>${days(call.at) ? clock(call.at) : moment(call.at)}</time></td>
-          <td class="nm">${call.call_id ? html`<${Link} page="calls" query=${{ ...filters, id: call.call_id }} aria-current=${call.call_id === id ? "true" : null}>${plain(subject(call), 80)}<//>` : plain(subject(call), 80)}<small>${call.name && call.operation !== "execute" && html`<b>${plain(call.operation, 30)}</b> `}${plain(call.name ? call.server : call.detail, 120)}</small></td>
-          ${me.may.read && html`<td class="actor">${plain(call.actor || "–", 60)}</td>`}
-          <td class=${tone(call)}>${plain(result(call), 40)}${call.code && call.code.toLowerCase() !== call.outcome && html`<small>${plain(call.code, 60)}</small>`}${call.cached && html`<small>from the cache</small>`}</td>
-          <td class="r">${call.duration_ms ? ms(call.duration_ms) : "–"}</td>
-        </tr>`)}</tbody></table>`}
+      ${calls.length > 0 && html`<${Table} kind="log" columns=${[["When", "when"], ["What", "what"], me.may.read && ["Who", "actor"], ["Outcome", "how"], ["Time", "r"]]} rows=${calls.map((call) => {
+        const [word, tone] = outcome(call);
+        const what = plain(subject(call), 80);
+        return [call.call_id + call.operation + call.phase, [
+          html`<time dateTime=${new Date(call.at * 1000).toISOString()} title=${moment(call.at)}>${days(call.at) ? clock(call.at) : moment(call.at)}</time>`,
+          html`<span class="nm">${call.call_id ? html`<${Link} page="calls" query=${{ ...filters, id: call.call_id }} aria-current=${call.call_id === id ? "true" : null}>${what}<//>` : what}</span><small>${call.name && call.operation !== "execute" && html`<b>${plain(call.operation, 30)}</b> `}${plain(call.name ? call.server : call.detail, 120)}</small>`,
+          ...(me.may.read ? [plain(call.actor || "–", 60)] : []),
+          html`<span class=${tone}>${word}</span>${call.code && call.code.toLowerCase() !== call.outcome && html`<small>${plain(call.code, 60)}</small>`}${call.cached && html`<small>from the cache</small>`}`,
+          call.duration_ms ? ms(call.duration_ms) : "–",
+        ], call.call_id === id ? "on" : ""];
+      })} />`}
       <${Failure} error=${older.error} again=${more} />
       ${page.next_cursor && calls.length < MOST && html`<div class="btns"><${Button} disabled=${older.busy} onClick=${more}>${OLDER[page.older] || "Older ones"}<//></div>`}
       ${page.older === "unread" && html`<${Note}>The audit database cannot be read now, so older records are not shown.<//>`}
@@ -98,7 +98,7 @@ function Whole({ id, filters }) {
   return html`<section class="detail" aria-label="One call"><div class="close"><${Link} page="calls" query=${filters}>Close<//></div><${Loaded} data=${data}>${({ records, times, unread }) => {
     const call = records.findLast((each) => each.phase === "end" && each.duration_ms) || records[records.length - 1];
     const facts = [
-      ["Outcome", html`<span class=${tone(call)}>${plain(result(call), 40)}</span>${call.code && html` <code>${plain(call.code, 60)}</code>`}${call.cached ? ", from the cache" : ""}`],
+      ["Outcome", html`<span class=${outcome(call)[1]}>${outcome(call)[0]}</span>${call.code && html` <code>${plain(call.code, 60)}</code>`}${call.cached ? ", from the cache" : ""}`],
       ["Told", call.detail && plain(call.detail, 500)],
       ["Legs", call.operation === "execute" && html`reached <b>${call.transport}</b>, answered <b>${call.protocol}</b>, result <b>${call.tool}</b>`],
       ["Server", call.server && html`<${Link} page="servers" query=${{ name: call.server }}>${plain(call.server, 80)}<//>`],
@@ -114,9 +114,8 @@ function Whole({ id, filters }) {
       ${call.tool_id && html`<p class="foot0">${call.name === call.tool_id ? html`<code>${plain(call.tool_id, 300)}</code>` : html`<${Link} page="tools" query=${{ id: call.tool_id }}><code>${plain(call.tool_id, 300)}</code><//>`}</p>`}
       ${times.whole_ms > 0 && html`<${Spent} times=${times} />`}
       <dl class="kv">${facts.filter(([, value]) => value).map(([name, value]) => html`<dt>${name}</dt><dd>${value}</dd>`)}</dl>
-      ${call.stages.length > 0 && html`<${Section} title="Plugins that it passed" id="st"><table class="slim"><thead><tr><th>Plugin</th><th>When</th><th>What it did</th><th class="r">Time</th></tr></thead>
-        <tbody>${call.stages.map((stage) => html`<tr><td class="nm">${plain(stage.plugin, 80)}</td><td>${plain(stage.phase, 40)}</td><td>${plain(stage.outcome, 40)}${stage.note && html`<small>${plain(stage.note, 300)}</small>`}</td><td class="r">${ms(stage.ms)}</td></tr>`)}</tbody></table><//>`}
-      ${records.length > 1 && html`<${Section} title="Its records" id="rc"><table class="slim"><tbody>${records.map((each) => html`<tr><td class="when">${clock(each.at)}</td><td>${plain(each.operation, 30)}, ${each.phase === "intent" ? "about to leave" : plain(result(each), 40)}</td></tr>`)}</tbody></table><//>`}
+      ${call.stages.length > 0 && html`<${Section} title="Plugins that it passed" id="st"><${Table} columns=${["Plugin", "When", "What it did", ["Time", "r"]]} rows=${call.stages.map((stage, at) => [at, [html`<span class="nm">${plain(stage.plugin, 80)}</span>`, plain(stage.phase, 40), html`${plain(stage.outcome, 40)}${stage.note && html`<small>${plain(stage.note, 300)}</small>`}`, ms(stage.ms)]])} /><//>`}
+      ${records.length > 1 && html`<${Section} title="Its records" id="rc"><table class="slim"><tbody>${records.map((each) => html`<tr><td class="when">${clock(each.at)}</td><td>${plain(each.operation, 30)}, ${each.phase === "intent" ? "about to leave" : outcome(each)[0]}</td></tr>`)}</tbody></table><//>`}
       ${unread && html`<${Note}>The audit database cannot be read now; some records may be missing.<//>`}
     <//>`;
   }}<//></section>`;

@@ -1,9 +1,10 @@
 // A conversation with the engine: what it says, which tools it calls, and the approvals that it waits for.
 
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { get } from "../api.js";
 import { href, followed } from "../route.js";
-import { Button, Fragment, Pre, Title, announce, html, json, number, plain, plural } from "../ui.js";
-import { choose, clear, conversation, decide, follow, resume, say, stop, waiting } from "./talk.js";
+import { Button, Failure, Fragment, Nothing, Pre, Title, announce, html, json, number, plain, plural, useLoad } from "../ui.js";
+import { again, choose, clear, conversation, decide, follow, resume, say, stop, waiting } from "./talk.js";
 import { Arguments } from "./waiting.js";
 
 const REASONS = {
@@ -13,6 +14,7 @@ const REASONS = {
   cancelled: "The run was cancelled.",
 };
 const LONGEST = 16_384;
+const TRY = "list+find+get+show";
 
 function useTalk(owner) {
   const [, redraw] = useState(0);
@@ -42,10 +44,11 @@ export default function Chat({ me }) {
   const talk = useTalk(me.actor);
   const mine = talk.owner === me.actor ? talk : { items: [], run: null };
   const busy = !!mine.run;
+  const [text, setText] = useState("");
   const toEnd = useEnd(mine);
   const was = useRef(false);
   useEffect(() => {
-    if (was.current && !busy) announce(waiting().length ? "A call waits for your approval." : "The answer is complete.");
+    if (was.current && !busy) announce(waiting().length ? (waiting().some((call) => !call.needs) ? "A call waits for your approval." : "A call waits for the approval of others.") : "The answer is complete.");
     was.current = busy;
   }, [busy]);
   return html`<div class="talk">
@@ -53,13 +56,13 @@ export default function Chat({ me }) {
       <${Title} name="Chat">Chat<//>
       ${mine.items.length > 0 && html`<${Button} onClick=${clear}>New conversation<//>`}
     </div>
-    ${!mine.items.length && html`<p class="lede">The engine gives your words to the model of this gate, with three tools in the place of all that stand behind it. Every call is shown here.</p>`}
+    ${!mine.items.length && html`<${Start} me=${me} use=${setText} />`}
     <ol class="said">${mine.items.map((item, place) =>
       item.kind === "user"
         ? html`<li class="you" key=${place}><h2>You</h2><p class="words">${plain(item.text)}</p></li>`
         : html`<${Answer} item=${item} busy=${busy && place === mine.items.length - 1} last=${place === mine.items.length - 1} key=${place} />`,
     )}</ol>
-    <${Composer} busy=${busy} sending=${toEnd} />
+    <${Composer} busy=${busy} sending=${toEnd} text=${text} setText=${setText} />
   </div>`;
 }
 
@@ -72,6 +75,7 @@ function Answer({ item, busy, last }) {
     <//>`)}
     ${busy && html`<p class="foot">${item.steps.length ? "…" : "The model is asked …"}</p>`}
     ${item.error && html`<p class="told" role="alert">${plain(item.error.message, 500)}${item.error.code && html` <code>${plain(item.error.code, 60)}</code>`}</p>`}
+    ${item.again && last && !busy && html`<p class="foot">The gate is starting, stopping or away. When it answers, send the same again: it runs once.</p><div class="btns"><${Button} onClick=${again}>Send again<//></div>`}
     ${item.stopped && html`<p class="foot">Stopped here. The gate ends the run within seconds; a call that had left may have had its effect.</p>`}
     ${item.done && html`<${Ended} done=${item.done} />`}
     ${last && !busy && html`<${Asked} />`}
@@ -102,8 +106,8 @@ function brief(call) {
 
 function state(call) {
   if (call.running) return ["wait", "running"];
-  if (call.asks && !call.ran) return ["wait", call.sent ? "decided" : "waits for you"];
-  if (call.error === "denied by the owner") return ["bad", "denied"];
+  if (call.asks && !call.ran) return ["wait", call.sent ? "decided" : call.needs ? "waits for others" : "waits for you"];
+  if (["denied by the owner", "denied by an approver"].includes(call.error)) return ["bad", "denied"];
   if (call.error != null) return ["bad", "failed"];
   if (call.output == null) return ["wait", "stopped"];
   return ["ok", call.ran ? "approved, done" : "done"];
@@ -138,16 +142,16 @@ function Call({ call }) {
 function Asked() {
   const asked = waiting();
   if (!asked.length) return null;
-  const open = asked.filter((call) => !call.decision);
+  const open = asked.filter((call) => !call.decision && !call.needs);
   return html`<section class="ask" aria-labelledby="asked">
-    <h2 id="asked">Waiting for you</h2>
+    <h2 id="asked">${asked.some((call) => !call.needs) ? "Waiting for you" : "Waiting for others"}</h2>
     ${asked.map((call) => {
       const long = JSON.stringify(sent(call)).length > LONGEST;
       return html`<div key=${call.asks} role="group" aria-label=${plain(target(call) || call.name, 80)}>
         <p class="what">${plain(target(call) || call.name, 120)}</p>
         <${Arguments} args=${sent(call)} whole />
         ${long && html`<p class="bad">These arguments are too long to be read here, so they cannot be approved here.</p>`}
-        ${call.decision
+        ${call.needs ? html`<p>Needs the approval of ${plain(call.needs, 300)}.</p>` : call.decision
           ? html`<p role="status">${call.decision === "approve" ? "Approved" : "Denied"}; ${plural(open.length, "more decision")} to go.</p>`
           : html`<div class="btns">
               ${!long && html`<${Button} main onClick=${() => choose(call, "approve")}>Approve<//>`}
@@ -160,8 +164,33 @@ function Asked() {
   </section>`;
 }
 
-function Composer({ busy, sending }) {
-  const [text, setText] = useState("");
+// What stands here before anything was said: what will happen, and what may be asked.
+function Start({ me, use }) {
+  const data = useLoad((signal) => Promise.all([get("traffic", { signal }), get(`search?q=${TRY}`, { signal })]), []);
+  const [traffic, found] = data.value || [];
+  const behind = traffic?.totals.behind;
+  const tries = found ? [...new Set(found.hits.map((hit) => plain(hit.about.split(/[.;:(]/)[0], 90).trim()))].filter((text) => text.length > 8).slice(0, 3) : [];
+  const fill = (text) => {
+    use(text);
+    document.getElementById("words").focus();
+  };
+  return html`<div class="start">
+    <p class="lede">A conversation with the model of this gate. It is given three tools in the place of ${behind ? `the ${plural(behind, "tool")}` : "all"} behind the gate:</p>
+    <ol>
+      <li>With <code>tool_browse</code> it looks for tools that fit your words. What your key may not use, it does not find.</li>
+      <li>With <code>tool_execute</code> it runs them, with your permissions. Each call stands here as a line, which opens to its arguments and its result.</li>
+      <li>A call that a rule holds waits here until you approve or deny it, with all of its arguments before you.</li>
+      <li>With <code>tool_view</code> it reads parts of long results. Below each answer stands how many tokens all that took.</li>
+    </ol>
+    <${Failure} error=${data.error} again=${data.again} />
+    ${behind === 0 && html`<${Nothing} read=${me.may.read} />`}
+    ${tries.length > 0 && html`<h2>What to ask: what some of the tools do</h2>
+      <ul class="tries">${tries.map((text) => html`<li key=${text}><button type="button" onClick=${() => fill(text)}>${text}</button></li>`)}</ul>
+      <p class="foot">A click puts it below, where you add which one you mean. Nothing is sent by that.</p>`}
+  </div>`;
+}
+
+function Composer({ busy, sending, text, setText }) {
   const area = useRef(null);
   useLayoutEffect(() => {
     area.current.style.height = "auto";

@@ -5,26 +5,26 @@ import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/ho
 import { get } from "../api.js";
 import { useLive } from "../live.js";
 import { followed, go, href } from "../route.js";
-import { Failure, Figures, Fragment, Section, Tile, Title, announce, html, ms, number, plain, plural, useLoad } from "../ui.js";
+import { Failure, Figures, Fragment, Nothing, Section, Tile, Title, announce, html, ms, number, outcome, plain, plural, useLoad } from "../ui.js";
 import { Waiting } from "./waiting.js";
 
 const MOST_BUTTONS = 40; // tiles of a row that are buttons; above it a canvas draws them
 const MOST_RIBBONS = 50;
-const MOST_LIVE = 13;
+const MOST_LIVE = matchMedia("(min-width: 1700px) and (min-height: 1000px)").matches ? 20 : 13;
 const FLIGHT_MS = 900;
 const KINDS = { stdio: "stdio", http: "streamable HTTP", sse: "SSE", openapi: "OpenAPI", python: "Python", embedded: "in this program" };
 
 const still = matchMedia("(prefers-reduced-motion: reduce)");
+const dark = matchMedia("(prefers-color-scheme: dark)");
 const heat = (calls) => (calls < 1 ? 0 : calls < 3 ? 1 : calls < 10 ? 2 : calls < 30 ? 3 : 4);
 const sum = (values) => values.reduce((all, each) => all + each, 0);
 
-// What was called: counts by tool, kept up to date by the live stream. All news of a frame is one change, since each
-// change counts ten thousand tools anew.
+// What was called: counts by tool, kept up to date by the live stream. All news of a frame is one change.
 function useTraffic() {
   const [traffic, setTraffic] = useState(null);
   const waiting = useRef([]);
   const frame = useRef(0);
-  const load = () => get("traffic").then(setTraffic, () => {});
+  const load = () => get("traffic").then((found) => setTraffic(withOthers(found)), () => {});
   useEffect(() => {
     load();
     return () => cancelAnimationFrame(frame.current);
@@ -44,6 +44,12 @@ function useTraffic() {
   return traffic;
 }
 
+// Calls that no model made with tool_execute: over /operations, a face with all tools, the console.
+function withOthers(traffic) {
+  const { calls, refused } = traffic.totals;
+  return { ...traffic, meta: { ...traffic.meta, other: Math.max(0, calls + refused - traffic.meta.tool_execute) } };
+}
+
 function added(traffic, news) {
   const totals = { ...traffic.totals }, tools = { ...traffic.tools };
   let meta = traffic.meta;
@@ -52,6 +58,8 @@ function added(traffic, news) {
       totals.given_tokens = data.given;
       totals.naive_tokens = data.naive;
       meta = data.meta;
+    } else if (data.operation === "execute" && wasRefused(data)) {
+      totals.refused += 1;
     } else if (data.operation === "execute") {
       const failed = data.outcome === "failed" || data.tool === "error" ? 1 : 0;
       const [calls, bad, p50] = tools[data.tool_id] || [0, 0, null];
@@ -60,44 +68,77 @@ function added(traffic, news) {
       tools[data.tool_id] = [calls + 1, bad + failed, p50 ?? data.duration_ms];
     }
   }
-  return { ...traffic, totals, meta, tools };
+  return withOthers({ ...traffic, totals, meta, tools });
 }
 
-// The rows with what was called in each: {row, tools, calls, failed, p50}.
-function counted(map, traffic) {
+const wasRefused = (call) => ["denied", "invalid", "approval_required"].includes(call.outcome) || (call.outcome === "cancelled" && !call.left);
+
+// The rows with what was called in each: {row, tools, calls, failed, p50}. What has not changed is the same object again.
+function useCounted(map, placeOf, traffic) {
+  const last = useRef(null);
+  return useMemo(() => {
+    const of = traffic?.tools || {};
+    const before = last.current?.map === map ? last.current : { of: {}, rows: uncalled(map) };
+    const known = Object.keys({ ...before.of, ...of }).filter((id) => of[id] !== before.of[id] && placeOf.has(id));
+    const news = new Set(known);
+    const rows = [...before.rows];
+    for (const place of new Set(known.map((id) => placeOf.get(id)))) rows[place] = recounted(rows[place], news, of);
+    last.current = { map, of, rows };
+    return rows;
+  }, [map, traffic]);
+}
+
+function uncalled(map) {
   const { id, name, writes, tokens, about } = map.columns;
   const odd = new Set(map.suspicious);
-  const of = traffic?.tools || {};
   return map.rows.map((row) => {
     const tools = [];
     for (let at = row.first; at < row.first + row.count; at++) {
-      const [calls, failed, p50] = of[id[at]] || [0, 0, null];
-      tools.push({ at, id: id[at], name: name[at], writes: !!writes[at], tokens: tokens[at], odd: odd.has(id[at]), about: about[at], calls, failed, p50 });
+      tools.push({ at, id: id[at], name: name[at], writes: !!writes[at], tokens: tokens[at], odd: odd.has(id[at]), about: about[at], calls: 0, failed: 0, p50: null });
     }
-    const timed = tools.filter((tool) => tool.p50 != null).sort((a, b) => a.p50 - b.p50);
-    const half = sum(timed.map((tool) => tool.calls)) / 2;
-    let seen = 0;
-    const middle = timed.find((tool) => (seen += tool.calls) >= half);
-    return { row, tools, calls: sum(tools.map((tool) => tool.calls)), failed: sum(tools.map((tool) => tool.failed)), p50: middle?.p50 ?? null };
+    return { row, tools, calls: 0, failed: 0, p50: null };
   });
 }
 
-export default function Gate({ query }) {
+function recounted({ row, tools: before }, news, of) {
+  const tools = before.map((tool) => {
+    if (!news.has(tool.id)) return tool;
+    const [calls, failed, p50] = of[tool.id] || [0, 0, null];
+    return { ...tool, calls, failed, p50 };
+  });
+  const timed = tools.filter((tool) => tool.p50 != null).sort((a, b) => a.p50 - b.p50);
+  const half = sum(timed.map((tool) => tool.calls)) / 2;
+  let seen = 0;
+  const middle = timed.find((tool) => (seen += tool.calls) >= half);
+  return { row, tools, calls: sum(tools.map((tool) => tool.calls)), failed: sum(tools.map((tool) => tool.failed)), p50: middle?.p50 ?? null };
+}
+
+// The places of the rows by the ids of their tools.
+function placed(map) {
+  const places = new Map();
+  map.rows.forEach((row, place) => map.columns.id.slice(row.first, row.first + row.count).forEach((id) => places.set(id, place)));
+  return places;
+}
+
+export default function Gate({ query, me }) {
   const path = query.path || "/";
   const map = useLoad((signal) => get(`map?path=${encodeURIComponent(path)}`, { signal }), [path]);
   const traffic = useTraffic();
+  const [paused, setPaused] = useState(false);
   useLive((event) => (event === "catalog" || event === "server" || event === "begun") && map.again());
   const found = map.value;
   const totals = traffic?.totals;
   // The totals come first; the map of ten thousand tools takes longer.
   const behind = found?.model.behind ?? totals?.behind;
+  const empty = found && path === "/" && !behind && !found.upstreams.length;
   return html`<${Fragment}>
     <div class="top">
       <${Title} name="Gate">${behind == null ? "The gate" : `${plural(behind, "tool")} behind the gate, 3 in the prompt`}<//>
       ${totals && html`<${Figures} items=${[
-        ["Calls", number(totals.calls)],
+        ["Calls run", number(totals.calls)],
         ["Median", ms(totals.median_ms)],
         ["Failed", number(totals.failed), totals.failed ? "bad" : ""],
+        ["Refused", number(totals.refused)],
         ["Waiting", number(totals.waiting), totals.waiting ? "wait" : ""],
       ]} />`}
     </div>
@@ -107,14 +148,14 @@ export default function Gate({ query }) {
       <section aria-labelledby="map">
         <div class="sec">
           <h2 id="map" class="crumbs"><${Crumbs} path=${path} /></h2>
-          <${Legend} />
+          ${!empty && html`<${Legend} odd=${found?.suspicious.length} />`}
         </div>
-        ${found ? html`<${Picture} map=${found} traffic=${traffic} path=${path} />` : !map.error && html`<p class="foot" role="status">Loading …</p>`}
+        ${empty ? html`<${Nothing} read=${me.may.read} />` : found ? html`<${Picture} map=${found} traffic=${traffic} path=${path} paused=${paused} />` : !map.error && html`<p class="foot" role="status">Loading …</p>`}
       </section>
       <div class="aside">
-        <${Troubles} map=${found} />
-        <${Live} />
         <${Waiting} most=${1} />
+        <${Troubles} map=${found} />
+        <${Live} paused=${paused} setPaused=${setPaused} />
       </div>
     </div>
   <//>`;
@@ -142,13 +183,14 @@ function Crumbs({ path }) {
   )}`;
 }
 
-const Legend = () => html`<div class="legend">
+const Legend = ({ odd }) => html`<div class="legend">
   <span><${Tile} />reads</span><span><${Tile} writes />changes things</span>
   <span><${Tile} /><${Tile} heat=${1} /><${Tile} heat=${2} /><${Tile} heat=${3} /><${Tile} heat=${4} />calls</span>
   <span><${Tile} heat=${2} failed />failed</span>
+  ${odd > 0 && html`<span><i class="t key held" aria-hidden="true" />suspicious</span>`}
 </div>`;
 
-// What needs somebody: servers that are down, tools that are held back.
+// What needs somebody: servers that are down, definitions that are quarantined.
 function Troubles({ map }) {
   if (!map) return null;
   const down = map.upstreams.filter((each) => each.state === "down" || each.error);
@@ -159,20 +201,21 @@ function Troubles({ map }) {
       ${down.map(
         (each) => html`<p class="trouble" key=${each.name}><b><a href=${href("servers", { name: each.name })} onClick=${followed("servers", { name: each.name })}>${plain(each.name, 80)}</a> is ${each.state === "ready" ? "not well" : each.state}</b>${plain(each.error, 300)}</p>`,
       )}
-      ${held > 0 && html`<p class="trouble held"><b><a href=${href("tools", { show: "held" })} onClick=${followed("tools", { show: "held" })}>${plural(held, "tool")} quarantined</a></b>${held === 1 ? "Its definition changed, is new or looks suspicious. Nobody can call it until it is accepted." : "Their definitions changed, are new or look suspicious. Nobody can call them until they are accepted."}</p>`}
+      ${held > 0 && html`<p class="trouble held"><b><a href=${href("tools", { show: "held" })} onClick=${followed("tools", { show: "held" })}>${plural(held, "tool")} quarantined</a></b>${held === 1 ? "Its definition changed, is new or is suspicious. Nobody can call it until it is accepted." : "Their definitions changed, are new or are suspicious. Nobody can call them until they are accepted."}</p>`}
     </div>
   <//>`;
 }
 
 // The picture.
 
-function Picture({ map, traffic, path }) {
-  const rows = useMemo(() => counted(map, traffic), [map, traffic]);
+function Picture({ map, traffic, path, paused }) {
+  const placeOf = useMemo(() => placed(map), [map]);
+  const rows = useCounted(map, placeOf, traffic);
   const box = useRef(null), list = useRef(null);
   const [geometry, setGeometry] = useState(null);
   const [over, setOver] = useState(-1);
   const [tip, setTip] = useState(null);
-  const flights = useFlights(map, rows);
+  const flights = useFlights(placeOf, paused);
   useLayoutEffect(() => {
     const measure = () => {
       const top = box.current.getBoundingClientRect().top;
@@ -182,7 +225,7 @@ function Picture({ map, traffic, path }) {
         const at = row.getBoundingClientRect();
         middles[row.dataset.place] = at.top - top + at.height / 2;
       }
-      setGeometry({ height: list.current.offsetHeight, middles });
+      setGeometry({ height: list.current.offsetHeight, end: list.current.offsetLeft - 8, middles });
     };
     measure();
     const watch = new ResizeObserver(measure);
@@ -200,6 +243,7 @@ function Picture({ map, traffic, path }) {
   const keys = (event) => move(event, list.current, () => setTip(null));
   let first = true;
   const groups = grouped(map, rows);
+  const most = Math.max(...rows.map((one) => one.calls), 1);
   return html`<div class="pic" ref=${box} onMouseLeave=${() => setTip(null)} onKeyDown=${keys}>
     ${geometry && html`<${Flow} geometry=${geometry} rows=${rows} meta=${traffic?.meta || {}} model=${map.model} over=${over} flights=${flights} />`}
     <div class="rows" ref=${list} role="group" aria-label="Cards and their tools. Arrow keys move between tools.">
@@ -209,7 +253,7 @@ function Picture({ map, traffic, path }) {
         ${own.map(({ place, ...each }) => {
           const leads = first && !each.row.leaf && each.tools.length <= MOST_BUTTONS;
           if (leads) first = false;
-          return html`<${Row} ...${each} place=${place} key=${each.row.path} leads=${leads} most=${Math.max(...rows.map((one) => one.calls), 1)}
+          return html`<${Row} ...${each} place=${place} key=${each.row.path} leads=${leads} most=${most}
             enter=${() => setOver(place)} leave=${() => setOver(-1)} point=${point} unpoint=${() => setTip(null)} open=${open} hot=${flights.hot} />`;
         })}
       <//>`)}
@@ -234,7 +278,7 @@ function Upstream({ upstream }) {
   return html`<div class="ns">
     <i class=${`dot ${state}`} aria-hidden="true" />
     ${upstream.tools ? html`<a href=${href("gate", to)} onClick=${followed("gate", to)}>${plain(upstream.name, 80)}</a>` : html`<b>${plain(upstream.name, 80)}</b>`}
-    <span>${KINDS[upstream.kind] || upstream.kind}, ${state}, ${plural(upstream.tools, "tool")}</span>
+    <span>${KINDS[upstream.kind] || upstream.kind}, ${upstream.state === "waiting" ? "waiting" : state}${state === "ready" && upstream.error ? ", not well" : ""}, ${plural(upstream.tools, "tool")}</span>
     ${upstream.error && html`<span class="err">${plain(upstream.error, 200)}</span>`}
   </div>`;
 }
@@ -245,21 +289,28 @@ const tileLabel = (tool) =>
 function Row({ place, row, tools, calls, failed, p50, leads, most, enter, leave, point, unpoint, open, hot }) {
   const leaf = row.leaf && tools.length === 1;
   const to = leaf ? ["tools", { id: tools[0].id }] : ["gate", { path: row.path }];
+  const many = tools.length > MOST_BUTTONS;
+  const on = !many && tools.some((tool) => tool.id === hot) ? hot : null;
+  const tiles = useMemo(
+    () =>
+      many
+        ? html`<${Canvas} tools=${tools} open=${open} point=${point} unpoint=${unpoint} />`
+        : tools.map(
+            (tool, place) => html`<button type="button" key=${tool.id} tabindex=${leads && !place ? 0 : -1} aria-label=${tileLabel(tool)}
+              class=${`t h${heat(tool.calls)}${tool.writes ? " w" : ""}${tool.failed ? " err" : ""}${tool.odd ? " held" : ""}${on === tool.id ? " on" : ""}`}
+              onMouseEnter=${(event) => point(event, tool)} onFocus=${(event) => point(event, tool)} onBlur=${unpoint} onClick=${() => open(tool)} />`,
+          ),
+    [tools, on, leads],
+  );
   return html`<div class=${`row${leaf ? " tool" : ""}`} data-place=${place} onMouseEnter=${enter} onMouseLeave=${leave} onFocusIn=${enter} onFocusOut=${leave}>
     <a class="lab" href=${href(...to)} onClick=${followed(...to)} title=${plain(row.label, 120)}>${plain(row.label, 80)}</a>
     ${leaf
       ? html`<div class="one"><${Tile} writes=${tools[0].writes} heat=${heat(calls)} failed=${failed} label=${tools[0].writes ? "changes things" : "reads"} /><span>${plain(tools[0].about, 120)}</span></div>`
-      : html`<div class="tiles">${tools.length > MOST_BUTTONS
-          ? html`<${Canvas} tools=${tools} open=${open} point=${point} unpoint=${unpoint} />`
-          : tools.map(
-              (tool, place) => html`<button type="button" key=${tool.id} tabindex=${leads && !place ? 0 : -1} aria-label=${tileLabel(tool)}
-                class=${`t h${heat(tool.calls)}${tool.writes ? " w" : ""}${tool.failed ? " err" : ""}${tool.odd ? " held" : ""}${hot === tool.id ? " on" : ""}`}
-                onMouseEnter=${(event) => point(event, tool)} onFocus=${(event) => point(event, tool)} onBlur=${unpoint} onClick=${() => open(tool)} />`,
-            )}</div>`}
-    <span class=${calls ? "" : "z"}>${number(calls)}<span class="vh"> calls</span></span>
-    <span class=${failed ? "e" : "z"}>${failed || "–"}${failed > 0 && html`<span class="vh"> failed</span>`}</span>
-    <span class=${calls ? "" : "z"}>${p50 == null ? "–" : p50.toFixed(1)}</span>
-    <span class="z">${number(row.tokens)}</span>
+      : html`<div class="tiles">${tiles}</div>`}
+    <span class=${calls ? "" : "z"}>${number(calls)}<span class="u"> ${calls === 1 ? "call" : "calls"}</span></span>
+    <span class=${failed ? "e" : "z"}>${failed || "–"}<span class="u"> failed</span></span>
+    <span class=${calls ? "" : "z"}>${p50 == null ? "–" : p50.toFixed(1)}<span class="u"> ms</span></span>
+    <span class="z">${number(row.tokens)}<span class="u"> tokens</span></span>
     <span class="mob" aria-hidden="true"><i style=${{ width: `${Math.max(1, (calls / most) * 100)}%` }} /></span>
   </div>`;
 }
@@ -303,18 +354,20 @@ function Canvas({ tools, open, point, unpoint }) {
     setWidth(Math.floor(canvas.current.parentNode.clientWidth));
     return () => watch.disconnect();
   }, []);
+  const painted = useRef(null);
   useEffect(() => {
-    const draw = () => paint(canvas.current, tools, across, size, step);
+    if (!width) return;
+    const height = down * step - (step - size);
+    const draw = () => (painted.current = paint(canvas.current, { tools, across, width, height, size, step, scale: devicePixelRatio || 1, colours: colours() }, painted.current));
     draw();
-    const scheme = matchMedia("(prefers-color-scheme: dark)");
     const theme = new MutationObserver(draw);
-    scheme.addEventListener("change", draw);
+    dark.addEventListener("change", draw);
     theme.observe(document.documentElement, { attributeFilter: ["data-theme"] });
     return () => {
-      scheme.removeEventListener("change", draw);
+      dark.removeEventListener("change", draw);
       theme.disconnect();
     };
-  }, [tools, across, down, size]);
+  }, [tools, across, width, down, size]);
   const under = (event) => {
     const at = canvas.current.getBoundingClientRect();
     const column = Math.floor((event.clientX - at.left) / step), line = Math.floor((event.clientY - at.top) / step);
@@ -325,43 +378,69 @@ function Canvas({ tools, open, point, unpoint }) {
     onMouseMove=${(event) => (under(event) ? point(event, under(event)) : unpoint())} onMouseLeave=${unpoint} />`;
 }
 
-function paint(canvas, tools, across, size, step) {
-  const scale = devicePixelRatio || 1;
-  const { clientWidth: width, clientHeight: height } = canvas;
-  if (!width) return;
-  canvas.width = width * scale;
-  canvas.height = height * scale;
-  const style = getComputedStyle(document.documentElement);
+// The colours of tiles, read when they may have changed: the browser lays out the page before it tells one.
+let palette = null;
+function colours() {
+  const look = `${document.documentElement.dataset.theme} ${dark.matches}`;
+  if (palette?.look === look) return palette;
   const probe = document.createElement("i");
   document.body.append(probe);
-  const colour = (name) => {
+  const read = (name) => {
     probe.style.color = `var(${name})`;
     return getComputedStyle(probe).color;
   };
-  const fills = ["--paper", "--heat1", "--heat2", "--heat3", "--heat4"].map(colour);
-  const edge = colour("--line3"), bad = colour("--bad"), wait = colour("--wait");
+  const fills = ["--paper", "--heat1", "--heat2", "--heat3", "--heat4"].map(read);
+  palette = { look, fills, edge: read("--line3"), bad: read("--bad"), wait: read("--wait"), stamps: new Map() };
   probe.remove();
+  return palette;
+}
+
+// A tile of each kind is drawn once; *pixels* is its size on the screen.
+function stamp({ fills, edge, bad, wait, stamps }, tool, pixels, scale) {
+  const kind = (pixels * 2 + tool.writes) * 16 + (tool.odd ? 8 : 0) + (tool.failed ? 5 : heat(tool.calls));
+  const known = stamps.get(kind);
+  if (known) return known;
+  const canvas = new OffscreenCanvas(pixels, pixels);
   const on = canvas.getContext("2d");
-  on.scale(scale, scale);
-  on.clearRect(0, 0, width, height);
-  on.lineWidth = 1;
+  const line = Math.max(1, Math.round(scale));
+  on.lineWidth = line;
+  on.beginPath();
+  if (tool.writes) on.rect(line / 2, line / 2, pixels - line, pixels - line);
+  else on.arc(pixels / 2, pixels / 2, (pixels - line) / 2, 0, Math.PI * 2);
+  on.fillStyle = tool.failed ? bad : fills[heat(tool.calls)];
+  on.strokeStyle = tool.odd ? wait : tool.failed ? bad : edge;
+  on.fill();
+  on.stroke();
+  const drawn = canvas.transferToImageBitmap();
+  stamps.set(kind, drawn);
+  return drawn;
+}
+
+// Returns *plan*. Where only tools differ from the plan *before*, only they are drawn.
+function paint(canvas, plan, before) {
+  const { tools, across, width, height, size, step, scale, colours } = plan;
+  const same = ["across", "width", "height", "size", "scale", "colours"].every((name) => before?.[name] === plan[name]);
+  if (!same) {
+    canvas.width = width * scale;
+    canvas.height = height * scale;
+  }
+  const on = canvas.getContext("2d");
+  const pixels = Math.round(size * scale);
   tools.forEach((tool, place) => {
-    const x = (place % across) * step, y = Math.floor(place / across) * step;
-    on.beginPath();
-    if (tool.writes) on.rect(x + 0.5, y + 0.5, size - 1, size - 1);
-    else on.arc(x + size / 2, y + size / 2, size / 2 - 0.5, 0, Math.PI * 2);
-    on.fillStyle = tool.failed ? bad : fills[heat(tool.calls)];
-    on.strokeStyle = tool.odd ? wait : tool.failed ? bad : edge;
-    on.fill();
-    on.stroke();
+    if (same && before.tools[place] === tool) return;
+    const x = Math.round((place % across) * step * scale), y = Math.round(Math.floor(place / across) * step * scale);
+    if (same) on.clearRect(x, y, pixels, pixels);
+    on.drawImage(stamp(colours, tool, pixels, scale), x, y);
   });
-  return style;
+  return plan;
 }
 
 // Ribbons.
 
-const X = { bar: 71, meta: 74, wall: 119, door: 112, end: 278 };
+const X = { bar: 75, meta: 78, wall: 123, door: 116 };
+const SHORT = new Intl.NumberFormat("en", { notation: "compact" });
 const META = [["tool_browse", "browse"], ["tool_execute", "execute"], ["tool_view", "view"]];
+const OTHER = ["other", "others"];
 
 function band(x0, y0, th0, x1, y1, th1) {
   const half = (x0 + x1) / 2;
@@ -388,20 +467,21 @@ function laidOut(geometry, rows, meta) {
     ribbons[place] = { place, th: widths[place], from: y, to: (middles[place] ?? centre) - widths[place] / 2, bad: calls ? failed / calls : 0 };
     y += widths[place];
   }
-  const counts = META.map(([name]) => meta[name] || 0);
+  const named = meta.other ? [...META, OTHER] : META;
+  const counts = named.map(([name]) => meta[name] || 0);
   const total = sum(counts);
   let inner = top;
   const spots = [top - 6, centre, top + open + 6];
-  const tools = META.map(([name, label], place) => {
+  const tools = named.map(([name, label], place) => {
     const th = total ? (counts[place] / total) * open : 0;
     const each = { name, label, calls: counts[place], th, from: 0, to: inner };
     inner += th;
     return each;
   });
-  // The three stand apart, so that their words do not touch.
+  // They stand apart, so that their words do not touch.
   const gap = 46;
   const heights = tools.map((tool) => Math.max(tool.th, 2));
-  let at = centre - (sum(heights) + 2 * gap) / 2;
+  let at = centre - (sum(heights) + (named.length - 1) * gap) / 2;
   tools.forEach((tool, place) => {
     tool.from = at;
     at += heights[place] + gap;
@@ -412,15 +492,15 @@ function laidOut(geometry, rows, meta) {
 function Flow({ geometry, rows, meta, model, over, flights }) {
   const plan = useMemo(() => laidOut(geometry, rows, meta), [geometry, rows, meta]);
   const { ribbons, tools, top, open } = plan;
-  const { height } = geometry;
-  return html`<svg class="flow" width="286" height=${height} aria-hidden="true">
+  const { height, end } = geometry;
+  return html`<svg class="flow" width=${Math.max(0, end)} height=${height} aria-hidden="true">
     ${tools.map((tool) => tool.th > 0 && html`<path key=${tool.name} d=${band(X.meta, tool.from, Math.max(tool.th, 2), X.door, tool.to, tool.th)} fill="var(--ribbon)" />`)}
     ${ribbons.map(({ place, th, from, to, bad }) => {
       if (!th) return null;
       const edge = bad ? Math.max(1, th * bad) : 0;
       return html`<g key=${place} data-place=${place}>
-        <path d=${band(X.wall, from, th, X.end, to, th)} fill=${place === over ? "var(--heat3)" : "var(--ribbon)"} />
-        ${edge > 0 && html`<path d=${band(X.wall, from + th - edge, edge, X.end, to + th - edge, edge)} fill="var(--ribbon-bad)" />`}
+        <path d=${band(X.wall, from, th, end, to, th)} fill=${place === over ? "var(--heat3)" : "var(--ribbon)"} />
+        ${edge > 0 && html`<path d=${band(X.wall, from + th - edge, edge, end, to + th - edge, edge)} fill="var(--ribbon-bad)" />`}
       </g>`;
     })}
     <g fill="var(--ink)">
@@ -432,14 +512,14 @@ function Flow({ geometry, rows, meta, model, over, flights }) {
     <text x="0" y=${tools[0].from - 26}>${plural(model.tools, "tool")}, ${number(model.tokens)} tokens</text>
     ${tools.map((tool) => {
       const middle = tool.from + Math.max(tool.th, 2) / 2;
-      return html`<g key=${tool.name}><text class="mt" x="0" y=${middle - 1}>${tool.label}</text><text x="0" y=${middle + 14}>${number(tool.calls)}</text></g>`;
+      return html`<g key=${tool.name}><text class="mt" x="0" y=${middle - 1}>${tool.label}</text><text x="0" y=${middle + 14}>${SHORT.format(tool.calls)} ${tool.calls === 1 ? "call" : "calls"}</text></g>`;
     })}
     ${flights.list.map((flight) => {
       const ribbon = ribbons[flight.place];
       if (!ribbon) return null;
-      const from = ribbon.from + ribbon.th / 2, to = ribbon.to + ribbon.th / 2, half = (X.wall + X.end) / 2;
+      const from = ribbon.from + ribbon.th / 2, to = ribbon.to + ribbon.th / 2, half = (X.wall + end) / 2;
       return html`<circle key=${flight.key} r="4" fill=${flight.failed ? "var(--bad)" : "var(--accent)"} stroke="var(--paper)" stroke-width="1.5">
-        <animateMotion dur="0.9s" begin="indefinite" fill="freeze" path=${`M${X.wall} ${from}C${half} ${from} ${half} ${to} ${X.end} ${to}`} ref=${begun} />
+        <animateMotion dur="0.9s" begin="indefinite" fill="freeze" path=${`M${X.wall} ${from}C${half} ${from} ${half} ${to} ${end} ${to}`} ref=${begun} />
       </circle>`;
     })}
   </svg>`;
@@ -453,17 +533,12 @@ function begun(motion) {
 }
 
 // A dot runs along the ribbon of each new call, and its tile is ringed.
-function useFlights(map, rows) {
+function useFlights(placeOf, paused) {
   const [list, setList] = useState([]);
   const [hot, setHot] = useState(null);
   const key = useRef(0);
-  const placeOf = useMemo(() => {
-    const places = new Map();
-    rows.forEach((row, place) => row.tools.forEach((tool) => places.set(tool.id, place)));
-    return places;
-  }, [map]);
   useLive((event, data) => {
-    if (event !== "call" || data.operation !== "execute" || !placeOf.has(data.tool_id)) return;
+    if (paused || event !== "call" || data.operation !== "execute" || !placeOf.has(data.tool_id)) return;
     setHot(data.tool_id);
     setTimeout(() => setHot((now) => (now === data.tool_id ? null : now)), FLIGHT_MS);
     if (still.matches || document.hidden) return;
@@ -475,10 +550,9 @@ function useFlights(map, rows) {
 }
 
 // The newest calls.
-function Live() {
+function Live({ paused, setPaused }) {
   const recent = useLoad((signal) => get(`calls?operation=execute&limit=${MOST_LIVE}`, { signal }), []);
   const [news, setNews] = useState([]);
-  const [paused, setPaused] = useState(false);
   useLive((event, data) => {
     if (event === "call" && data.operation === "execute" && !paused) setNews((now) => [{ ...data, isNew: true }, ...now].slice(0, MOST_LIVE));
   });
@@ -494,10 +568,10 @@ function Live() {
     ${shown.length ? null : html`<p class="foot">${recent.error ? plain(recent.error.message, 200) : "None yet. Each call appears here as it ends."}</p>`}
     <ol class="live">${shown.map((call) => {
       const id = call.call_id || call.id;
-      const bad = call.outcome !== "allowed" || call.tool === "error";
+      const [word, tone] = outcome(call);
       return html`<li key=${id} class=${call.isNew ? "new" : ""}>
         <a href=${href("calls", { id })} onClick=${followed("calls", { id })}>${plain(call.name || nameOf(call.tool_id), 80)}</a>
-        <span class=${!bad ? "ms" : ["approval_required", "cancelled"].includes(call.outcome) ? "no wait" : "no"}>${bad ? call.outcome === "allowed" ? "failed" : plain(call.outcome.replace("_", " "), 30) : ms(call.duration_ms)}</span>
+        <span class=${tone ? `no ${tone}` : "ms"}>${tone ? word : ms(call.duration_ms)}</span>
       </li>`;
     })}</ol>
   </section>`;

@@ -71,7 +71,7 @@ function Answer({ answer }) {
       <span>${ms(answer.duration_ms)}</span><span>${number(answer.tokens)} tokens for a model</span>
       ${answer.called ? html`<span>the server was called</span>` : html`<span>no server was called</span>`}
       <span class="mono">${plain(answer.correlation_id, 60)}</span></p>
-    ${failed === "APPROVAL_REQUIRED" && html`<p class="wait">This call needs the approval of its owner. It was not run. <a href=${href("approvals")} onClick=${followed("approvals")}>Approvals</a></p>`}
+    ${failed === "APPROVAL_REQUIRED" && html`<p class="wait">This call needs an approval first. It was not run. <a href=${href("approvals")} onClick=${followed("approvals")}>Approvals</a></p>`}
     ${failed ? html`${failed !== "APPROVAL_REQUIRED" && html`<p>${plain(envelope.message, 2000)}</p>`}${envelope.details && html`<details><summary>Details</summary><${Pre} label="Details">${json(envelope.details, 4000)}<//></details>`}` : html`<p class="sum">${plain(envelope.summary, 600)}</p>`}
     ${envelope.facts?.length > 0 && html`<ul class="dots facts">${envelope.facts.map((fact, at) => html`<li key=${at}>${plain(fact, 2000)}</li>`)}</ul>`}
     ${envelope.artifacts?.length > 0 && html`<h3>Kept as artifacts</h3>${envelope.artifacts.map((each) => html`<${Artifact} key=${each.handle} artifact=${each} />`)}`}

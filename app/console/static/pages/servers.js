@@ -1,9 +1,9 @@
 // The servers behind the gate: how each is, what happened to it, its last words, and what an operator may do.
 
-import { useRef, useState } from "preact/hooks";
+import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { get, post } from "../api.js";
 import { useLive } from "../live.js";
-import { Button, Failure, Figures, Fragment, Link, Loaded, Note, Section, State, Time, Title, announce, html, lasting, number, plain, plural, useEvery, useLoad } from "../ui.js";
+import { Button, Failure, Figures, Fragment, Link, Loaded, Note, Nothing, Section, State, Time, Title, announce, html, lasting, number, plain, plural, useEvery, useLoad } from "../ui.js";
 
 const KINDS = { stdio: "stdio", http: "streamable HTTP", sse: "SSE", openapi: "OpenAPI", python: "Python", embedded: "in this program" };
 const WHAT = { ready: "connected", down: "down", reconnect: "connected anew by an operator", disabled: "disabled by an operator", enabled: "enabled by an operator" };
@@ -11,6 +11,7 @@ const REFRESH_MS = 5000;
 const SHORTEST_S = 120;
 const LONGEST_S = 86_400;
 const FIRST_EVENTS = 8;
+const MOST_BLOCK = 20;
 
 const troubled = (server) => server.enabled && (server.state === "down" || server.error || server.breaker !== "closed");
 
@@ -30,7 +31,7 @@ export default function Servers({ query, me }) {
       <${Title} name="Servers">${title}<//>
       ${servers.length > 0 && html`<${Figures} items=${[
         ["Tools", number(sum(servers, (each) => each.tools))],
-        ["Held back", number(sum(servers, (each) => each.held)), sum(servers, (each) => each.held) ? "wait" : ""],
+        ["Quarantined", number(sum(servers, (each) => each.held)), sum(servers, (each) => each.held) ? "wait" : ""],
         ["Running", number(sum(servers, (each) => each.places.taken))],
         ["Queued", number(sum(servers, (each) => each.places.queued))],
       ]} />`}
@@ -38,7 +39,7 @@ export default function Servers({ query, me }) {
     <${Loaded} data=${data} empty="">${(found) => found.servers.length ? html`<div class=${`two desk${query.name ? " chosen" : ""}`}>
       <${List} found=${found} name=${name} />
       <${Detail} name=${name} me=${me} seen=${data.value} changed=${data.again} key=${name} />
-    </div>` : html`<p class="empty">Nothing stands behind this gate yet. <code>wicketgate init</code> writes a configuration with some, and <code>wicketgate import</code> takes over those of an MCP client.</p>`}<//>
+    </div>` : html`<${Nothing} read />`}<//>
   <//>`;
 }
 
@@ -57,7 +58,7 @@ function List({ found, name }) {
     <ol class="pick">${found.servers.map((each) => html`<li key=${each.name}><${Link} page="servers" query=${{ name: each.name }} aria-current=${each.name === name ? "true" : null}>
       <span class="nm">${plain(each.name, 64)}</span>
       <span class="what"><${Condition} server=${each} /></span>
-      <span class="more">${KINDS[each.kind] || each.kind}, ${plural(each.tools, "tool")}${each.places.taken ? `, ${each.places.taken} running` : ""}${each.held ? html`, <b class="wait">${each.held} held back</b>` : ""}</span>
+      <span class="more">${KINDS[each.kind] || each.kind}, ${plural(each.tools, "tool")}${each.places.taken ? `, ${each.places.taken} running` : ""}${each.held ? html`, <b class="wait">${each.held} quarantined</b>` : ""}</span>
       <${Ticks} ticks=${each.ticks} now=${found.now} span=${span} />
     <//></li>`)}</ol>
     ${found.more > 0 && html`<${Note}>${plural(found.more, "more server")} not listed.<//>`}
@@ -68,6 +69,7 @@ function Condition({ server }) {
   if (!server.enabled) return html`<${State} state="disabled">disabled${server.switched ? " here" : ""}<//>`;
   if (server.state === "ready" && server.breaker !== "closed") return html`<${State} state="down">left alone: it failed too often<//>`;
   if (server.state === "ready" && server.error) return html`<${State} state="connecting">ready, not well<//>`;
+  if (server.state === "waiting") return html`<${State} state="connecting">waits for a first login<//>`;
   return html`<${State} state=${server.state} />`;
 }
 
@@ -95,10 +97,11 @@ function Detail({ name, me, seen, changed }) {
     <p class="how"><${Condition} server=${server} />${server.enabled && server.state === "ready" && server.connected_s != null ? ` for ${lasting(server.connected_s)}` : ""}</p>
     ${server.switched && html`<p class="wait">An operator ${server.enabled ? "enabled" : "disabled"} it. It is as the configuration says again after the next reload or restart.</p>`}
     ${server.enabled && server.error && html`<div class="fail"><p>${plain(server.error, 600)}</p></div>`}
+    ${server.enabled && server.state === "connecting" && html`<${Note}>It is being connected: its tools appear when it is ready. If that lasts, its last lines below say why.<//>`}
     <${Actions} server=${server} me=${me} done=${again} />
     <dl class="kv">
       <dt>Tools</dt><dd>${number(server.tools)}${server.stale && server.tools ? ", those of its last listing" : ""}</dd>
-      ${server.held > 0 && html`<dt>Held back</dt><dd><${Link} page="tools" query=${{ show: "held" }}>${plural(server.held, "definition")} not accepted<//></dd>`}
+      ${server.held > 0 && html`<dt>Quarantined</dt><dd><${Link} page="tools" query=${{ show: "held" }}>${plural(server.held, "definition")}<//></dd>`}
       <dt>Places</dt><dd><${Meter} taken=${server.places.taken} most=${server.places.most} label="run" /><${Meter} taken=${server.places.queued} most=${server.places.most_queued} label="wait" /></dd>
       <dt>Breaker</dt><dd>${server.breaker === "closed" ? "closed" : html`<b class="bad">${server.breaker.replace("_", " ")}</b>`}${server.breaker_opened ? `, opened ${plural(server.breaker_opened, "time")}` : ""}${server.held_off ? `, ${plural(server.held_off, "caller")} kept away` : ""}${server.turned_away ? `, ${plural(server.turned_away, "call")} turned away` : ""}</dd>
       ${server.connections > 0 && html`<dt>Sessions</dt><dd>${number(server.connections)}</dd>`}
@@ -148,23 +151,45 @@ function Happened({ server }) {
   const { events } = server;
   if (!events.length) return null;
   const span = spanOf(server.ticks, server.now);
+  const shown = folded(events, (event) => `${event.kind} ${event.why}`);
   return html`<${Section} title="What happened" id="ev" more=${html`<span class="foot0">the last ${lasting(span)}</span>`}>
     <${Ticks} ticks=${server.ticks} now=${server.now} span=${span} />
-    <table class="slim"><thead class="vh"><tr><th>When</th><th>What</th></tr></thead><tbody>${events.slice(0, all ? events.length : FIRST_EVENTS).map((event) => html`<tr key=${event.at}>
+    <table class="slim"><thead class="vh"><tr><th>When</th><th>What</th></tr></thead><tbody>${shown.slice(0, all ? shown.length : FIRST_EVENTS).map(({ items: [event], times }) => html`<tr key=${event.at}>
       <td class="when"><${Time} at=${event.at} /></td>
-      <td class=${event.kind === "down" ? "bad" : ""}>${WHAT[event.kind] || event.kind}${event.why ? html`<span class="why">: ${plain(event.why, 400)}</span>` : ""}</td>
+      <td class=${event.kind === "down" ? "bad" : ""}>${WHAT[event.kind] || event.kind}${event.why ? html`<span class="why">: ${plain(event.why, 400)}</span>` : ""}${times > 1 && html` <span class="times">× ${times}</span>`}</td>
     </tr>`)}</tbody></table>
-    ${events.length > FIRST_EVENTS && html`<button class="lnk" type="button" aria-expanded=${all ? "true" : "false"} onClick=${() => setAll(!all)}>${all ? "Fewer" : `All ${events.length}`}</button>`}
+    ${shown.length > FIRST_EVENTS && html`<button class="lnk" type="button" aria-expanded=${all ? "true" : "false"} onClick=${() => setAll(!all)}>${all ? "Fewer" : `All ${shown.length}`}</button>`}
   <//>`;
+}
+
+// What follows itself several times, once: [{items, times}]. A block of up to MOST_BLOCK counts like a single one.
+function folded(list, textOf = (each) => each) {
+  const texts = list.map(textOf), found = [];
+  const again = (at, from, size) => from + size <= texts.length && texts.slice(at, at + size).every((text, place) => text === texts[from + place]);
+  for (let at = 0; at < list.length; ) {
+    let [size, times] = [1, 1];
+    for (let length = 1; length <= MOST_BLOCK && times === 1; length++) {
+      while (again(at, at + times * length, length)) times++;
+      if (times > 1) size = length;
+    }
+    found.push({ items: list.slice(at, at + size), times });
+    at += size * times;
+  }
+  return found;
 }
 
 function Words({ server }) {
   const { stderr } = server;
+  const box = useRef(null), atEnd = useRef(true);
+  useLayoutEffect(() => {
+    if (box.current && atEnd.current) box.current.scrollTop = box.current.scrollHeight;
+  }, [stderr]);
+  const look = ({ currentTarget: { scrollHeight, clientHeight, scrollTop } }) => (atEnd.current = scrollHeight - clientHeight - scrollTop < 4);
   if (!server.configured || server.kind !== "stdio") return null;
   const kept = stderr?.length || 0;
   return html`<${Section} title="Its last lines (stderr)" id="er" more=${stderr && server.stderr_lines > kept ? html`<span class="foot0">${kept} of ${number(server.stderr_lines)} lines</span>` : null}>
     ${stderr == null
       ? html`<${Note}>Another process runs it for all workers, and has its lines in its log.<//>`
-      : kept ? html`<pre class="words" tabindex="0" aria-label=${`The last lines that ${server.name} wrote to its stderr`}>${stderr.map((line) => `${plain(line, 1000)}\n`)}</pre>` : html`<${Note}>It has written nothing to its stderr.<//>`}
+      : kept ? html`<pre class="words" tabindex="0" ref=${box} onScroll=${look} aria-label=${`The last lines that ${server.name} wrote to its stderr`}>${folded(stderr).map(({ items, times }) => html`${items.map((line) => plain(line, 1000)).join("\n")}${times > 1 && html` <span class="times">× ${times}${items.length > 1 ? `, these ${items.length} lines` : ""}</span>`}${"\n"}`)}</pre>` : html`<${Note}>It has written nothing to its stderr.<//>`}
   <//>`;
 }

@@ -1,7 +1,7 @@
 // The conversation of this tab with the engine: what was said, the run that goes on, and the way back to it.
 // It is kept in sessionStorage with the key of the run and the last event that was seen, so that a reload goes on there.
 
-import { door, key, readEvents, send } from "../api.js";
+import { door, key, passing, readEvents, send } from "../api.js";
 
 const KEPT = "wicketgate.chat";
 const AGAIN_MS = [300, 1000, 2000, 4000];
@@ -71,7 +71,7 @@ export function say(text) {
 
 // The decisions on calls of the last answers, all at once; without any the model goes on with what it has.
 export function decide() {
-  const decided = waiting().filter((call) => call.decision && !call.sent);
+  const decided = waiting().filter((call) => call.decision && !call.sent && !call.needs);
   for (const call of decided) call.sent = true;
   begin(decided.map((call) => ({ id: call.asks, decision: call.decision })));
 }
@@ -82,7 +82,7 @@ const allCalls = () => talk.items.flatMap((item) => (item.steps || []).flatMap((
 
 export function choose(call, decision) {
   call.decision = decision;
-  if (waiting().every((each) => each.decision)) decide();
+  if (waiting().every((each) => each.decision || each.needs)) decide();
   else changed();
 }
 
@@ -93,6 +93,15 @@ export function stop() {
   talk.run = null;
   answer().stopped = true;
   changed();
+}
+
+export function again() {
+  const last = answer();
+  talk.run = last.again;
+  delete last.again;
+  delete last.error;
+  changed();
+  go();
 }
 
 const answer = () => talk.items[talk.items.length - 1];
@@ -134,6 +143,8 @@ async function go() {
     // A refusal is final; a stream that broke off is taken up where it ended.
     if ((refused?.status >= 400 && refused.status !== 503) || failed >= AGAIN_MS.length) {
       talk.run = null;
+      // What the gate could not take now may be sent again as it is: under the same key it runs once.
+      if (!refused || passing(refused)) answer().again = run;
       answer().error = { code: refused?.code || "", message: refused?.message || "The stream has ended without its last word." };
       return changed();
     }
@@ -166,7 +177,7 @@ function took(event, data) {
     if ("output" in data) call.output = data.output;
     else {
       call.error = data.error;
-      if (data.error.startsWith(REQUIRED)) call.asks = data.error.slice(REQUIRED.length);
+      if (data.error.startsWith(REQUIRED)) [call.asks, call.needs = ""] = data.error.slice(REQUIRED.length).split(" by ");
     }
   } else if (event === "done" || event === "error") {
     answer()[event] = data;

@@ -4,7 +4,7 @@ import { useEffect, useRef } from "preact/hooks";
 import { get } from "../api.js";
 import { useLive } from "../live.js";
 import { followed, go, href } from "../route.js";
-import { Copy, Fragment, Loaded, Note, Pane, Pre, Tabs, Tile, Time, html, json, ms, number, plain, plural, useLoad } from "../ui.js";
+import { Copy, Fragment, Loaded, Note, Pane, Pre, Table, Tabs, Tile, Time, html, json, ms, number, outcome, plain, plural, useLoad } from "../ui.js";
 import { resolved, typeWords } from "./form.js";
 import { Accept, Signs } from "./held.js";
 import { Run } from "./run.js";
@@ -50,7 +50,7 @@ export function Tool({ id, query, me, found }) {
   </article>`}<//>`;
 }
 
-const PINS = { none: "not pinned", accepted: "as it was accepted", new: "in use, never accepted", suspicious: "looks suspicious" };
+const PINS = { none: "not pinned", accepted: "as it was accepted", new: "in use, never accepted", suspicious: "suspicious" };
 const up = (path) => path.slice(0, path.lastIndexOf("/")) || "/";
 
 // Where the list makes room for the tool, the reader is taken along.
@@ -84,20 +84,13 @@ function Why({ hit, found }) {
   const learned = hit.parts.reduce((all, part) => all + part.learned, 0);
   return html`<div class="why">
     <p>Place ${place} for “${words}”, score ${hit.score.toFixed(4)}.</p>
-    <div class="scroll"><table>
-      <thead><tr><th>word</th><th>found in its</th><th class="r">rarity</th><th class="r">weight</th><th aria-hidden="true">share</th><th class="r">adds</th></tr></thead>
-      <tbody>${hit.parts.map(
-        (part, at) => html`<tr key=${at}>
-          <td>${part.word == null ? plain(part.term, 60) : plain(found.words[part.word].text, 60)}${part.via && part.via !== part.term && html` <small>as “${plain(part.via, 40)}”</small>`}</td>
-          <td>${part.fields.map((field) => FIELDS[field]).join(", ")}</td>
-          <td class="r">${part.rarity.toFixed(2)}</td>
-          <td class="r">${part.weight ? part.weight.toFixed(2) : "–"}</td>
-          <td class="b" aria-hidden="true"><i class=${part.word == null ? "w4" : tints[part.word]} style=${{ width: `${(part.adds / top) * 100}%` }} /></td>
-          <td class="r">${part.adds.toFixed(3)}</td>
-        </tr>`,
-      )}</tbody>
-      <tfoot><tr><td colspan="4">together</td><td class="b"></td><td class="r">${hit.parts.reduce((all, part) => all + part.adds, 0).toFixed(3)}</td></tr></tfoot>
-    </table></div>
+    <${Table} columns=${["word", "found in its", ["rarity", "r"], ["weight", "r"], ["share", "b"], ["adds", "r"]]} rows=${hit.parts.map((part, at) => [at, [
+      html`${part.word == null ? plain(part.term, 60) : plain(found.words[part.word].text, 60)}${part.via && part.via !== part.term && html` <small>as “${plain(part.via, 40)}”</small>`}`,
+      part.fields.map((field) => FIELDS[field]).join(", "), part.rarity.toFixed(2), part.weight ? part.weight.toFixed(2) : "–",
+      html`<i aria-hidden="true" class=${part.word == null ? "w4" : tints[part.word]} style=${{ width: `${(part.adds / top) * 100}%` }} />`,
+      part.adds.toFixed(3),
+    ]])} />
+    <p class="sum0">Together <b>${hit.parts.reduce((all, part) => all + part.adds, 0).toFixed(3)}</b></p>
     ${missing.length > 0 && html`<p>It lacks ${missing.map((word) => `“${plain(word.text, 40)}”`).join(", ")}, which lowers its score.</p>`}
     ${learned > 0 && html`<p>${learned.toFixed(3)} of it was learned: these words led to runs of this tool before.</p>`}
     ${hit.factors.coverage && html`<p>A long request: what each word adds was taken times ${hit.factors.coverage.toFixed(2)}, by how much of the request the tool has.</p>`}
@@ -116,13 +109,13 @@ function Schemas({ tool }) {
   return html`<${Fragment}>
     ${tool.description.length > 600 && html`<details><summary>The whole description</summary><${Pre} label="Description">${plain(tool.description)}<//></details>`}
     ${names.length
-      ? html`<div class="scroll"><table>
-          <thead><tr><th>argument</th><th>type</th><th>what it is</th></tr></thead>
-          <tbody>${names.map((name) => {
-            const each = resolved(top.properties[name], schema);
-            return html`<tr key=${name}><td class="nm">${plain(name, 100)}${required.includes(name) && html`<span class="must"> *<span class="vh"> required</span></span>`}</td><td>${typeWords(each, schema)}</td>
-              <td>${plain(typeof each.description === "string" ? each.description : "", 600)}${Array.isArray(each.enum) && html`<small class="enum">${plain(each.enum.map((one) => (typeof one === "string" ? one : JSON.stringify(one))).join(", "), 400)}</small>`}</td></tr>`;
-          })}</tbody></table></div>`
+      ? html`<${Table} columns=${["argument", "type", "what it is"]} rows=${names.map((name) => {
+          const each = resolved(top.properties[name], schema);
+          return [name, [
+            html`<span class="nm">${plain(name, 100)}</span>${required.includes(name) && html`<span class="must"> *<span class="vh"> required</span></span>`}`, typeWords(each, schema),
+            html`${plain(typeof each.description === "string" ? each.description : "", 600)}${Array.isArray(each.enum) && html`<small class="enum">${plain(each.enum.map((one) => (typeof one === "string" ? one : JSON.stringify(one))).join(", "), 400)}</small>`}`,
+          ]];
+        })} />`
       : html`<p>It takes no named arguments.</p>`}
     ${[["Input schema", schema], ["Output schema", tool.output_schema], ["Hints of its server, not verified", tool.annotations], ["Examples", tool.examples?.length ? tool.examples : null], ["The whole definition", tool.definition]].map(
       ([name, value]) => value && html`<details key=${name}><summary>${name}</summary><${Pre} label=${name}>${json(value)}<//><${Copy} text=${JSON.stringify(value, null, 2)} /></details>`,
@@ -134,11 +127,11 @@ function Schemas({ tool }) {
 function Pin({ tool, again }) {
   const { pin } = tool;
   return html`<${Fragment}>
-    ${pin.state === "accepted" && html`<p>Its definition is the one that was accepted${pin.trusted ? ", by a person who was shown its suspicious signs" : ""}. If it changes, nobody can call it until somebody accepts the change; it is then listed under <a href=${href("tools", { show: "held" })} onClick=${followed("tools", { show: "held" })}>held back</a>.</p>`}
-    ${pin.state === "none" && html`<p>Nothing is pinned at this gate: a server can change this definition at any time. <code>wicketgate lock</code> keeps definitions as they are now, and <code>pins.file</code> holds back what differs.</p>`}
+    ${pin.state === "accepted" && html`<p>Its definition is the one that was accepted${pin.trusted ? ", by a person who was shown its suspicious signs" : ""}. If it changes, it is <a href=${href("tools", { show: "held" })} onClick=${followed("tools", { show: "held" })}>quarantined</a>: nobody can call it until somebody accepts the change.</p>`}
+    ${pin.state === "none" && html`<p>Nothing is pinned at this gate: a server can change this definition at any time. <code>wicketgate lock</code> keeps definitions as they are now, and with <code>pins.file</code> what differs is quarantined.</p>`}
     ${pin.state === "new" && html`<p>It is in use, and no person has accepted it: <code>pins.new_tools</code> lets new tools in.</p>`}
     <${Signs} signs=${pin.signs} />
-    ${(pin.state === "new" || pin.state === "suspicious") && html`<${Accept} source=${tool.upstream} name=${tool.upstream_name} digest=${pin.digest} may=${pin.may_accept} accepted=${again} />`}
+    ${(pin.state === "new" || pin.state === "suspicious") && html`<${Accept} source=${tool.upstream} name=${tool.upstream_name} digest=${pin.digest} may=${pin.may_accept} accepted=${again} signs=${pin.signs} lines=${[]} definition=${tool.definition} />`}
     ${pin.digest && html`<p class="foot">SHA-256 of the definition: <code>${pin.digest}</code></p>`}
   <//>`;
 }
@@ -160,13 +153,10 @@ function Who({ tool, query }) {
 function Calls({ tool, all }) {
   if (!tool.recent.length) return html`<p>${all ? "Nobody has" : "You have not"} called it of late.</p>`;
   return html`<${Fragment}>
-    <div class="scroll"><table>
-      <thead><tr><th>when</th>${all && html`<th>actor</th>`}<th>outcome</th><th class="r">took</th></tr></thead>
-      <tbody>${tool.recent.map((call) => html`<tr key=${call.id}>
-        <td><${Time} at=${call.at} /></td>${all && html`<td>${plain(call.actor, 60)}</td>`}
-        <td class=${call.outcome === "failed" || call.tool === "error" ? "bad" : ""}>${call.tool === "error" ? "error of the tool" : plain(call.outcome.replaceAll("_", " "), 60)}${call.code && html` <small>${plain(call.code, 60)}</small>`}</td>
-        <td class="r">${ms(call.duration_ms)}</td></tr>`)}</tbody>
-    </table></div>
+    <${Table} columns=${["when", all && "actor", "outcome", ["took", "r"]]} rows=${tool.recent.map((call) => {
+      const [word, tone] = outcome(call);
+      return [call.id, [html`<${Time} at=${call.at} />`, ...(all ? [plain(call.actor, 60)] : []), html`<span class=${tone}>${word}</span>${call.code && html` <small>${plain(call.code, 60)}</small>`}`, ms(call.duration_ms)]];
+    })} />
     <p class="foot"><a href=${href("calls", { tool: tool.id })} onClick=${followed("calls", { tool: tool.id })}>All its calls</a></p>
   <//>`;
 }

@@ -1,10 +1,10 @@
-// Search as the model does: what it would be given, and why; and one tool whole. Held-back tools with their differences.
+// Search as the model does: what it would be given, and why; and one tool whole. Quarantined definitions with their differences.
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import { get } from "../api.js";
 import { useLive } from "../live.js";
 import { followed, go, href } from "../route.js";
-import { Fragment, Loaded, Title, html, number, plain, plural, useLater, useLoad } from "../ui.js";
+import { Fragment, Loaded, Nothing, Title, html, number, plain, plural, useLater, useLoad } from "../ui.js";
 import { Held, HeldList } from "./held.js";
 import { MOST_COLOURS, Tool, colours } from "./tool.js";
 
@@ -56,7 +56,7 @@ export default function Tools({ query, me }) {
         <label for="q" class="vh">What the tool should do</label>
         <input id="q" type="search" value=${text} maxlength="500" autocomplete="off" placeholder="What should the tool do?" onInput=${(event) => setText(event.target.value)} />
       </form>
-      ${open && html`<p class="back"><a href=${href("tools", with_(query, { id: "", tool: "" }))} onClick=${followed("tools", with_(query, { id: "", tool: "" }))}>← ${held ? "All that is held back" : wanted ? "All results" : "All tools"}</a></p>`}
+      ${open && html`<p class="back"><a href=${href("tools", with_(query, { id: "", tool: "" }))} onClick=${followed("tools", with_(query, { id: "", tool: "" }))}>← ${held ? "All that is quarantined or suspicious" : wanted ? "All results" : "All tools"}</a></p>`}
       <div class="list">
         ${held
           ? html`<${HeldList} query=${query} />`
@@ -146,7 +146,8 @@ function All({ query, me }) {
     const { id, name, about, writes } = found.columns;
     const odd = new Set(found.suspicious);
     return html`<${Fragment}>
-      ${me.may.read && (found.held > 0 || odd.size > 0) && html`<p class="heldline"><a href=${href("tools", { show: "held" })} onClick=${followed("tools", { show: "held" })}>${[found.held && `${plural(found.held, "tool")} held back`, odd.size && `${plural(odd.size, "tool")} in use ${odd.size === 1 ? "looks" : "look"} suspicious`].filter(Boolean).join(", ")}</a></p>`}
+      ${me.may.read && (found.held > 0 || odd.size > 0) && html`<p class="heldline"><a href=${href("tools", { show: "held" })} onClick=${followed("tools", { show: "held" })}>${[found.held && `${plural(found.held, "tool")} quarantined`, odd.size && `${number(odd.size)} suspicious in use`].filter(Boolean).join(", ")}</a></p>`}
+      ${!found.model.behind && html`<${Nothing} read=${me.may.read && !found.upstreams.length} />`}
       <div class="sec"><h2>${plural(id.length, "tool")}</h2>${id.length > MOST_LISTED && html`<span class="foot0">the first ${MOST_LISTED}; search for the others</span>`}</div>
       <ol class="res plainlist">${id.slice(0, MOST_LISTED).map((each, at) => {
         const to = with_(query, { id: each });

@@ -4,7 +4,7 @@ import { useState } from "preact/hooks";
 import { get, post } from "../api.js";
 import { useLive } from "../live.js";
 import { followed, href } from "../route.js";
-import { Button, announce, html, json, lasting, plain, plural, useEvery, useLoad } from "../ui.js";
+import { Button, announce, html, json, lasting, moment, plain, plural, useEvery, useLoad } from "../ui.js";
 
 export const useApprovals = () => {
   const found = useLoad((signal) => get("approvals", { signal }), []);
@@ -12,6 +12,7 @@ export const useApprovals = () => {
   return found;
 };
 
+const DOORS = { chat: "the chat", mcp: "/mcp", stdio: "stdio", operations: "/operations", console: "the console" };
 const SHORT = 300;
 const LONG = 100_000;
 const MOST = 20;
@@ -28,14 +29,17 @@ export function Arguments({ args, whole }) {
   return html`<dl>${first.map(([name, value]) => html`<dt key=${name}>${plain(name, whole ? LONG : 80)}</dt><dd>${shown(value, whole ? LONG : SHORT)}</dd>`)}</dl>`;
 }
 
+// Calls that the reader decides on: its own, and those whose rule names it. What others decide is listed apart.
+export const isMine = (ask) => (ask.needs ? ask.approver : ask.own);
+
 // *most*: how many are shown in full; the others are counted.
 export function Waiting({ most }) {
   const found = useApprovals();
-  const waiting = found.value?.waiting || [];
+  const waiting = (found.value?.waiting || []).toSorted((a, b) => isMine(b) - isMine(a));
   if (!waiting.length) return null;
   const [first, more] = [waiting.slice(0, most), waiting.length - most];
   return html`<section class="ask" aria-labelledby="ask">
-    <h2 id="ask">${waiting.some((each) => each.own) ? "Waiting for you" : "Waiting for others"}</h2>
+    <h2 id="ask">${waiting.some(isMine) ? "Waiting for you" : "Waiting for others"}</h2>
     ${first.map((each) => html`<${Ask} ask=${each} key=${each.id} decided=${found.again} />`)}
     ${more > 0 && html`<p><a href=${href("approvals")} onClick=${followed("approvals")}>${plural(more, "more call")} waiting</a></p>`}
   </section>`;
@@ -49,22 +53,27 @@ export function Ask({ ask, decided, whole }) {
   const decide = async (decision) => {
     setState({ busy: true, told: "" });
     try {
-      await post(`approvals/${encodeURIComponent(ask.id)}`, { decision });
+      const { complete } = await post(`approvals/${encodeURIComponent(ask.id)}`, { decision });
       announce(decision === "approve" ? "Approved." : "Denied.");
-      setState({ busy: false, told: decision === "approve" ? "Approved: the caller must make the same call again; it then runs once." : "Denied." });
+      const done = complete ? "Approved: the caller must make the same call again; it then runs once." : "Approved by you; it waits for another approver.";
+      setState({ busy: false, told: decision === "approve" ? done : "Denied." });
       decided();
     } catch (error) {
       setState({ busy: false, told: plain(error.message, 300) });
     }
   };
   // Nobody decides on what is not shown.
-  const cut = !whole && ask.own && ask.args && isCut(ask.args);
+  const cut = !whole && isMine(ask) && ask.args && isCut(ask.args);
+  const approved = ask.votes.filter((vote) => vote.decision === "approve").map((vote) => plain(vote.actor, 80));
   return html`<div>
     <p class="what">${plain(ask.name, 120)}</p>
+    <p class="from">${ask.server ? `on ${plain(ask.server, 64)}, ` : ""}for ${plain(ask.actor, 80)}${ask.key_id ? ` (key ${plain(ask.key_id, 64)})` : ""}${ask.door ? `, through ${DOORS[ask.door] || plain(ask.door, 20)}` : ""}, waiting for <time title=${moment(ask.asked_at)}>${lasting(now - ask.asked_at)}</time></p>
     ${ask.args && html`<${Arguments} args=${ask.args} whole=${whole} />`}
-    ${ask.own && !ask.args && html`<p class="bad">The arguments are too large to be shown: decide in the client that made the call.</p>`}
-    ${!ask.own && html`<p>For ${plain(ask.actor, 80)}${ask.arg_names?.length ? `; arguments: ${plain(ask.arg_names.join(", "), 200)}` : ""}.</p>`}
+    ${isMine(ask) && !ask.args && html`<p class="bad">The arguments are too large to be shown${ask.needs ? ", so nobody can decide on them" : ": decide in the client that made the call"}.</p>`}
+    ${ask.needs && html`<p>Needs the approval of ${plain(ask.needs, 300)}${approved.length > 0 && html`; approved by ${approved.join(", ")}`}.</p>`}
+    ${!isMine(ask) && !ask.args && html`<p>${ask.arg_names?.length ? `Arguments: ${plain(ask.arg_names.join(", "), 200)}` : "Without arguments"}. Only ${ask.needs ? "who has to approve" : plain(ask.actor, 80)} sees their values, and decides.</p>`}
     <p>Good for these arguments only, once, ${left > 0 ? `for the next ${lasting(left)}` : "and no longer"}. A change of one letter asks again.</p>
+    ${whole && html`<p class="id"><code>${plain(ask.tool_id, 300)}</code>, definition <code title=${ask.definition}>${plain(ask.definition, 12)}</code></p>`}
     ${ask.definition_changed && html`<p class="bad">The tool has changed since it was asked.</p>`}
     ${state.told && html`<p role="status">${state.told}</p>`}
     ${cut && html`<p><a href=${href("approvals")} onClick=${followed("approvals")}>Read all of it to decide</a></p>`}

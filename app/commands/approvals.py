@@ -1,0 +1,178 @@
+"""``wicketgate approvals``: the calls that wait at a running service, read and decided in a terminal (OPS-340 to
+OPS-342)."""
+
+import asyncio
+import json
+import sys
+import time
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from app.commands.groups import Group, exit_codes
+from app.commands.output import printable, printable_text
+from wicketgate.config.settings import Settings
+
+if TYPE_CHECKING:  # brings an HTTP client, which the help does not need
+    from app.commands.gate_client import RemoteGate
+
+F = TypeVar("F", bound=Callable[..., Any])
+Ask = Mapping[str, Any]
+_codes = exit_codes({1: "the service could not be reached or refused it, or no such call waits"})
+
+
+def _where(command: F) -> F:
+    command = click.option("--json", "as_json", is_flag=True, help="Print one JSON document, and nothing else.")(
+        command
+    )
+    command = click.option("--key", envvar="WG_KEY", help="The key of the approver; or WG_KEY.")(command)
+    return click.option("--url", envvar="WG_URL", required=True, help="The service; or WG_URL.")(command)
+
+
+@click.group(cls=Group)
+def approvals() -> None:
+    """List and decide the calls that wait for an approval.
+
+    A running service has them: --url and --key, or WG_URL and WG_KEY. They are those of the key's actor, and those that
+    a rule of access lets it approve; with ops:read all are listed.
+    """
+
+
+@approvals.command("list", epilog=_codes)
+@_where
+def list_command(url: str, key: str | None, as_json: bool) -> None:
+    """List the calls that wait, oldest first."""
+
+    async def work(gate: "RemoteGate") -> int:
+        found = await gate.waiting()
+        if as_json:
+            click.echo(_document(found))
+        else:
+            _print_list(found["waiting"])
+        if found["unreached"]:
+            click.echo(f"{found['unreached']} processes could not be asked: what waits there is missing", err=True)
+        return 0
+
+    _run(url, key, work)
+
+
+@approvals.command("show", epilog=_codes)
+@click.argument("id")
+@_where
+def show(id: str, url: str, key: str | None, as_json: bool) -> None:
+    """Show one call with all of its arguments. ID may be the beginning of one."""
+
+    async def work(gate: "RemoteGate") -> int:
+        ask = _one((await gate.waiting())["waiting"], id)
+        click.echo(_document(ask) if as_json else printable_text(_whole(ask)))
+        return 0
+
+    _run(url, key, work)
+
+
+@approvals.command("approve", epilog=_codes)
+@click.argument("id")
+@_where
+def approve(id: str, url: str, key: str | None, as_json: bool) -> None:
+    """Approve one call, for these arguments, once. ID may be the beginning of one."""
+    _run(url, key, lambda gate: _decide(gate, id, "approve", as_json))
+
+
+@approvals.command("deny", epilog=_codes)
+@click.argument("id")
+@_where
+def deny(id: str, url: str, key: str | None, as_json: bool) -> None:
+    """Deny one call: the next same call is refused, once. ID may be the beginning of one."""
+    _run(url, key, lambda gate: _decide(gate, id, "deny", as_json))
+
+
+async def _decide(gate: "RemoteGate", id: str, decision: str, as_json: bool) -> int:
+    ask = _one((await gate.waiting())["waiting"], id)
+    answer = await gate.decide(ask["id"], decision)
+    if as_json:
+        click.echo(_document(answer))
+        return 0
+    told = f"{ask['name']} of {ask['actor']}: {'approved' if decision == 'approve' else 'denied'}"
+    if decision == "approve":
+        told += "; the same call of that actor now runs once" if answer["complete"] else f"; it needs {ask['needs']}"
+    click.echo(printable(told))
+    return 0
+
+
+def _one(waiting: Sequence[Ask], id: str) -> Ask:
+    """The call whose id begins with *id*. Raises GateFailed."""
+    from app.commands.gate_client import GateFailed
+
+    found = [ask for ask in waiting if ask["id"] == id or _short(ask) == id] or [
+        ask for ask in waiting if _short(ask).startswith(id) or ask["id"].startswith(id)
+    ]
+    if len(found) != 1:
+        what = "several calls wait under such an id" if found else "no call waits under this id"
+        raise GateFailed(f"{what}; wicketgate approvals list shows them")
+    return found[0]
+
+
+def _short(ask: Ask) -> str:
+    """The part of an id that differs in each call of one process."""
+    return str(ask["id"]).rpartition(".")[2]
+
+
+def _print_list(waiting: Sequence[Ask]) -> None:
+    if not waiting:
+        click.echo("Nothing waits for an approval.", err=True)
+        return
+    from rich.console import Console
+
+    from app.tables import table
+
+    rows = [
+        (_short(ask), ask["name"], ask["actor"], _needs(ask), _time_left(ask), "yes" if ask["may_decide"] else "no")
+        for ask in waiting
+    ]
+    Console(width=None if sys.stdout.isatty() else 160).print(
+        table(("ID", "Tool", "Asked by", "Needs", "Time left", "You decide"), rows)
+    )
+
+
+def _whole(ask: Ask) -> str:
+    arguments = "not shown to this key, or too large" if ask["args"] is None else json.dumps(ask["args"], indent=2)
+    lines = [
+        f"ID          {ask['id']}",
+        f"Tool        {ask['tool_id']}",
+        f"Definition  {ask['definition']}{' (the tool has changed since)' if ask['definition_changed'] else ''}",
+        f"Asked by    {ask['actor']} (key {ask['key_id'] or '-'}, {ask['door'] or '-'} from {ask['source'] or '-'})",
+        f"Needs       {_needs(ask)}",
+        f"Time left   {_time_left(ask)}",
+        f"Arguments   {arguments}",
+    ]
+    return "\n".join(lines)
+
+
+def _needs(ask: Ask) -> str:
+    approved = [vote["actor"] for vote in ask["votes"] if vote["decision"] == "approve"]
+    needs = ask["needs"] or "its caller"
+    return f"{needs} (approved: {', '.join(approved)})" if approved else needs
+
+
+def _time_left(ask: Ask) -> str:
+    seconds = max(0, int(ask["expires_at"] - time.time()))
+    return f"{seconds // 60} min" if seconds >= 60 else f"{seconds} s"
+
+
+def _document(body: Any) -> str:
+    return printable(json.dumps(body))
+
+
+def _run(url: str, key: str | None, work: Callable[["RemoteGate"], Coroutine[None, None, int]]) -> None:
+    from app.commands.gate_client import GateFailed, open_remote
+
+    async def open_and_work() -> int:
+        async with open_remote(Settings(), url, key) as gate:
+            return await work(gate)
+
+    try:
+        sys.exit(asyncio.run(open_and_work()))
+    except GateFailed as failure:
+        click.echo(printable(f"wicketgate: {failure}"), err=True)
+        sys.exit(1)

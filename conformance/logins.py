@@ -1,0 +1,130 @@
+"""Logins of the connector in the suite's scenarios of authorization: the person's browser is one GET, whose redirect is
+the answer. The context of a scenario says which client the suite has registered."""
+
+import asyncio
+import secrets
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+from wicketgate.login.assertion import assertion_signer, read_private_key
+from wicketgate.login.carrier import Carrier
+from wicketgate.login.client import Login, LoginClient, LoginPlan
+from wicketgate.login.discovery import discover
+from wicketgate.login.failures import LoginFailure
+from wicketgate.login.issued import IssuedCredentials, MachinePlan, MachineSource, TokenSource
+from wicketgate.login.kept_login import LoginSource
+from wicketgate.login.registrar import GivenClient
+from wicketgate.login.token_endpoint import Client, id_jag, jwt_bearer
+from wicketgate.login.tokens import Tokens
+from wicketgate.net import Credentials, Outgoing, Refusal, fetch, make_http_client
+
+OF_LOGINS = "auth/"
+REDIRECT = "http://127.0.0.1:33333/callback"
+"""Nothing listens there: the browser is not sent on."""
+DOCUMENT = "https://conformance-test.local/client-metadata.json"
+"""The client's document that the suite expects."""
+
+
+def credentials_for(scenario: str, url: str, given: Mapping[str, Any], failed: asyncio.Event) -> Credentials | None:
+    """None for a scenario without authorization. A login that fails sets *failed*: no call is of use any more."""
+    if not scenario.startswith(OF_LOGINS):
+        return None
+    return IssuedCredentials("conformance", _source(scenario, url, given, failed), time.time)
+
+
+def _source(scenario: str, url: str, given: Mapping[str, Any], failed: asyncio.Event) -> TokenSource:
+    carrier = Carrier(Outgoing(), [url])
+    if "idp_id_token" in given:
+        return Managed(url, given, carrier)
+    if "client-credentials" in scenario:
+        client_id, pem = given["client_id"], given.get("private_key_pem")
+        if pem is None:
+            basic = MachinePlan(client_id, "client_secret_basic", given["client_secret"], server_url=url)
+            return MachineSource(basic, carrier, time.time)
+        sign = assertion_signer(read_private_key(pem), client_id, "", time.time, secrets.token_hex)
+        return MachineSource(MachinePlan(client_id, "private_key_jwt", server_url=url), carrier, time.time, sign)
+    client = None
+    if "client_id" in given:
+        client = GivenClient(given["issuer"], given["client_id"], given.get("client_secret", ""))
+    own = LoginClient(LoginPlan(url, given=client, document_url=DOCUMENT), carrier, time.time)
+
+    async def ask(refusal: Refusal, before: Login | None) -> Login:
+        known = before.registration if before is not None else None
+        granted = before.tokens.scopes if before is not None and refusal.lacks_scopes else ()
+        try:
+            return await own.log_in(REDIRECT, browse, refusal, known=known, granted=granted)
+        except LoginFailure:
+            failed.set()
+            raise
+
+    return _Ending(LoginSource(InMemory(), own, time.time, "", ask), failed)
+
+
+class _Ending:
+    """Implements TokenSource. What asks for more scopes than it can be given ends the scenario."""
+
+    def __init__(self, source: LoginSource, failed: asyncio.Event) -> None:
+        self._source = source
+        self._failed = failed
+
+    async def get(self, refusal: Refusal | None) -> Tokens | None:
+        return await self._source.get(refusal)
+
+    async def widen(self, refusal: Refusal) -> Tokens | None:
+        tokens = await self._source.widen(refusal)
+        if tokens is None:
+            self._failed.set()
+        return tokens
+
+
+async def browse(url: str) -> Mapping[str, str]:
+    """One GET; the query of the address that it is sent on to."""
+    async with make_http_client(Outgoing()) as http:
+        reply = await fetch(http, "GET", url, {}, max_bytes=65_536)
+    return dict(parse_qsl(urlsplit(reply.headers.get("location", "")).query))
+
+
+class InMemory:
+    """Implements LoginKeep for this process."""
+
+    def __init__(self) -> None:
+        self._login: Login | None = None
+
+    async def read(self) -> Login | None:
+        return self._login
+
+    async def write(self, login: Login | None) -> None:
+        self._login = login
+
+    @asynccontextmanager
+    async def alone(self) -> AsyncIterator[None]:
+        yield
+
+
+class Managed:
+    """Implements TokenSource: by the assertion of an enterprise's identity provider, for which it has an ID token."""
+
+    def __init__(self, url: str, given: Mapping[str, Any], carrier: Carrier) -> None:
+        self._url = url
+        self._given = given
+        self._carrier = carrier
+
+    async def get(self, refusal: Refusal | None) -> Tokens | None:
+        if refusal is None:
+            return None
+        given, now = self._given, time.time()
+        found = await self._carrier.run(discover(self._url, refusal))
+        issuer, resource = found.issuer, found.resource
+        provider = Client(given["idp_issuer"], given["idp_token_endpoint"], given["idp_client_id"], "none")
+        jag = id_jag(provider, given["idp_id_token"], audience=issuer.issuer, resource=resource.resource, now=now)
+        own = Client(
+            issuer.issuer, issuer.token_endpoint, given["client_id"], "client_secret_basic", given["client_secret"]
+        )
+        assertion = await self._carrier.run(jag)
+        return await self._carrier.run(jwt_bearer(own, assertion, resource=resource.resource, now=now))
+
+    async def widen(self, refusal: Refusal) -> Tokens | None:
+        return None

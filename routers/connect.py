@@ -1,0 +1,402 @@
+"""``/connect`` and ``/login``: the pages on which a person connects an account at a tool server (ACCESS-180 to
+ACCESS-192).
+
+Whoever opens a link must be who asked: that is looked at when the page is opened, when it is agreed to, and when the
+browser comes back. All addresses are built from ``server.public_url``.
+"""
+
+import logging
+import secrets
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from hashlib import sha256
+from urllib.parse import parse_qsl, quote, urlsplit
+
+from fastapi import APIRouter, Request
+from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse
+from starlette.responses import Response
+
+from app import login_pages as pages
+from app.json_body import read_short
+from wicketgate.access.authenticator import Authenticator
+from wicketgate.access.identity import Identity
+from wicketgate.gateway.audit_events import AuditEvents
+from wicketgate.login.browser_logins import LIFE_S, BrowserLogins, same
+from wicketgate.login.browsers import LIFE_S as SESSION_S
+from wicketgate.login.browsers import TooManyBrowsers
+from wicketgate.login.failures import LoginFailure
+from wicketgate.login.kept_id_tokens import KeptIdTokens
+from wicketgate.login.keys import row_key
+from wicketgate.login.login_flow import BrowserSession, LoginRefused, RefusalReason
+from wicketgate.login.logins import AGREED_S
+from wicketgate.login.registrar import client_document
+from wicketgate.login.rows import LoginsAway
+from wicketgate.login.user_logins import CALLBACK, DOCUMENT, UserLogins
+from wicketgate.ports import source_of
+
+log = logging.getLogger("wicketgate.login")
+
+Answer = Callable[[Request], Awaitable[Response]]
+
+OPEN_UNDER = ("/connect/", "/login/")
+"""The paths below which no credential is asked for: browsers send none."""
+OPEN_PATHS = frozenset({DOCUMENT})
+
+_MOST_BYTES = 4_000
+_MOST_FIELDS = 12
+_MOST_QUERY = 16_000
+_FLOW_CHARS = 100
+_WINDOW_S = 60.0
+_TRIES_OF_SOURCE = 10
+_TRIES_IN_ALL = 300
+
+_AWAY = ("Please try again", "What is kept of logins cannot be read at the moment. Try again in a while.")
+_WORDS: Mapping[RefusalReason, tuple[int, str, str]] = {
+    "gone": (410, "This link has expired", "Call the tool again, and your assistant gives you a new one."),
+    "over": (409, "This link was used already", "If the account is not connected, call the tool again for a new one."),
+    "other_browser": (403, "Another page is in the way", "Open the link again, in this browser."),
+    "forged": (403, "This form is out of date", "Open the link again, and agree there."),
+    "other_issuer": (400, "The login failed", "The answer was not from where you were sent. Nothing was connected."),
+}
+_NO_SESSION = ("Sign in again", "This browser is not signed in here any more. Open the link again.")
+
+
+class KeyTries:
+    """Wrong keys of late, by the addresses that they came from. *clock* is monotonic, in seconds."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._since = clock()
+        self._by_source: Counter[str] = Counter()
+
+    def may(self, source: str) -> bool:
+        if self._clock() - self._since >= _WINDOW_S:
+            self._since = self._clock()
+            self._by_source.clear()
+        return self._by_source[source] < _TRIES_OF_SOURCE and self._by_source.total() < _TRIES_IN_ALL
+
+    def wrong(self, source: str) -> None:
+        self._by_source[source] += 1
+
+
+class _Cookies:
+    """The cookies of this gate. Over plain http, on this machine, browsers take no ``__Host-``, and tell no ports
+    apart."""
+
+    def __init__(self, public_url: str) -> None:
+        parts = urlsplit(public_url)
+        self._secure = parts.scheme == "https"
+        prefix = "__Host-wicketgate" if self._secure else f"wicketgate-{parts.port or 80}"
+        self.browser, self.form, self.login = (f"{prefix}-{name}" for name in ("browser", "form", "login"))
+        self._state = f"{prefix}-state"
+
+    def state(self, flow: str) -> str:
+        """One for each login, so that two that are under way in a browser are not in each other's way."""
+        return f"{self._state}-{sha256(flow.encode()).hexdigest()[:12]}"
+
+    def put(self, answer: Response, name: str, value: str, for_s: float) -> None:
+        answer.set_cookie(name, value, int(for_s), path="/", secure=self._secure, httponly=True, samesite="lax")
+
+    def drop(self, answer: Response, name: str) -> None:
+        answer.delete_cookie(name, path="/", secure=self._secure, httponly=True, samesite="lax")
+
+
+class ConnectPages:
+    """Answers the requests of browsers. *has_keys* says whether callers with keys are served."""
+
+    def __init__(
+        self,
+        logins: UserLogins,
+        browsers: BrowserLogins,
+        id_tokens: KeptIdTokens,
+        authenticator: Authenticator,
+        audit: AuditEvents,
+        tries: KeyTries,
+        has_keys: Callable[[], bool],
+        server_host: Callable[[str], str],
+    ) -> None:
+        self._logins = logins
+        self._browsers = browsers
+        self._id_tokens = id_tokens
+        self._authenticator = authenticator
+        self._audit = audit
+        self._tries = tries
+        self._has_keys = has_keys
+        self._server_host = server_host
+        self._url = logins.public_url
+        self._own_host = urlsplit(self._url).netloc
+        self._cookies = _Cookies(self._url)
+
+    async def document(self, request: Request) -> Response:
+        made = client_document(f"{self._url}{DOCUMENT}", [f"{self._url}{CALLBACK}"])
+        return JSONResponse(made, headers={"cache-control": "public, max-age=300"})
+
+    # Opening the link.
+
+    async def open(self, request: Request) -> Response:
+        upstream, flow = request.path_params["upstream"], request.query_params.get("f", "")
+        if not self._logins.has(upstream) or not 0 < len(flow) <= _FLOW_CHARS:
+            return _said(404, "There is nothing here", "Use the link as your assistant gave it to you.")
+        session = await self._session(request)
+        if session is None:
+            return self._identify(request, upstream, flow)
+        if self._logins.is_at_issuer(upstream):
+            return await self._at_issuer(request, upstream, flow, session)
+        login = await self._logins.logins.open(flow, session)
+        server = self._logins.server(upstream)
+        if login.upstream != upstream or server is None:
+            raise LoginRefused("gone")
+        place = await server.place()
+        scopes = server.scopes(place, login)
+        text = pages.consent(
+            upstream,
+            self._server_host(upstream),
+            urlsplit(place.issuer).netloc,
+            scopes,
+            session.actor,
+            self._own_host,
+            f"{self._url}/connect/{upstream}",
+            {"f": flow, "t": login.csrf, "i": _shown(place.issuer, scopes)},
+        )
+        return HTMLResponse(text, headers=dict(pages.OF_FORMS))
+
+    async def _at_issuer(self, request: Request, upstream: str, flow: str, session: BrowserSession) -> Response:
+        """The way at a server whose callers need only a login at their own issuer. Nothing is asked after it: the
+        caller's own call goes on, as it would have with the login before."""
+        login = await self._logins.logins.find(flow)
+        if login.upstream != upstream:
+            raise LoginRefused("gone")
+        # A browser stays signed in for longer than an ID token is good.
+        if login.is_open and login.actor == session.actor and await self._id_tokens.id_token_of(login.actor) is None:
+            return self._identify(request, upstream, flow)
+        await self._logins.logins.log_in(flow, session)
+        return _said(200, "Logged in", f"Calls of {upstream} work now. You can close this window; the call goes on.")
+
+    async def decide(self, request: Request) -> Response:
+        upstream, form = request.path_params["upstream"], await _form(request)
+        session, flow = await self._session(request), form.get("f", "")
+        if session is None:
+            return _said(403, *_NO_SESSION)
+        login = await self._logins.logins.find(flow)
+        server = self._logins.server(upstream)
+        if login.upstream != upstream or server is None:
+            raise LoginRefused("gone")
+        if form.get("a") != "connect":
+            await self._logins.logins.decline(flow, session, form.get("t", ""))
+            self._audit.connection(session.actor, upstream, "declined: by its owner", "denied")
+            return _said(200, "Not connected", "You said no. Nothing was connected; you can close this window.")
+        # Nobody else's form has the issuer asked for anything.
+        if login.actor != session.actor:
+            raise LoginRefused("other_actor")
+        if not same(login.csrf, form.get("t", "")):
+            raise LoginRefused("forged")
+        agreement, url = await server.begin(login)
+        # What was agreed to is what the page has shown, and no issuer or scope that came since.
+        if not same(_shown(agreement.issuer, agreement.scopes), form.get("i", "")):
+            raise LoginRefused("forged")
+        await self._logins.logins.agree(flow, session, form.get("t", ""), agreement)
+        answer = _onward(url)
+        self._cookies.put(answer, self._cookies.state(flow), agreement.secrets.state, AGREED_S)
+        return answer
+
+    async def callback(self, request: Request) -> Response:
+        came = _came(request)
+        session, state = await self._session(request), came.get("state", "")
+        if session is None:
+            return _said(403, *_NO_SESSION)
+        flow = state.partition(".")[0]
+        if (await self._logins.logins.find(flow)).actor != session.actor:
+            raise LoginRefused("other_actor")
+        kept = self._cookies.state(flow)
+        if not same(request.cookies.get(kept, ""), state):
+            raise LoginRefused("forged")
+        login = await self._logins.come_back(came, session)
+        match login.state:
+            case "granted":
+                done = f"Your account at {login.upstream} is connected."
+                answer = _said(200, "Connected", done, "You can close this window; the call goes on.")
+            case "declined":
+                self._audit.connection(login.actor, login.upstream, "declined: at its issuer", "denied")
+                answer = _said(200, "Not connected", "It was declined there. You can close this window.")
+            case _:
+                self._audit.connection(login.actor, login.upstream, f"failed: {login.why}", "failed")
+                answer = _said(
+                    502, "The login failed", f"Nothing was connected: {login.why}.", "Call the tool again to try again."
+                )
+        self._cookies.drop(answer, kept)
+        return answer
+
+    # Saying who one is.
+
+    async def use_key(self, request: Request) -> Response:
+        form = await _form(request)
+        upstream, flow = form.get("u", ""), form.get("f", "")
+        source = source_of(request.scope)
+        if not self._is_own(request, form):
+            raise LoginRefused("forged")
+        if not self._tries.may(source):
+            return _said(
+                429, "Too many wrong keys", "Wait a minute, then open the link again.", headers={"retry-after": "60"}
+            )
+        found = self._authenticator.authenticate(form.get("key", "").strip(), source, request.url.path)
+        # Tokens of issuers say who somebody is at their own door; in a browser their issuer is asked.
+        if not isinstance(found, Identity) or found.issuer:
+            self._tries.wrong(source)
+            return self._identify(request, upstream, flow, "This key is not accepted here.")
+        return await self._signed_in(request, found.actor, upstream, flow)
+
+    async def use_issuer(self, request: Request) -> Response:
+        form = await _form(request)
+        if not self._is_own(request, form):
+            raise LoginRefused("forged")
+        asked = await self._browsers.begin(request.path_params["name"], form.get("u", ""), form.get("f", ""))
+        answer = _onward(asked.url)
+        self._cookies.put(answer, self._cookies.login, asked.cookie, LIFE_S)
+        return answer
+
+    async def from_issuer(self, request: Request) -> Response:
+        who = await self._browsers.finish(request.cookies.get(self._cookies.login, ""), _came(request))
+        answer = await self._signed_in(request, who.actor, who.upstream, who.flow)
+        self._cookies.drop(answer, self._cookies.login)
+        return answer
+
+    async def sign_out(self, request: Request) -> Response:
+        form = await _form(request)
+        if not self._is_own(request, form):
+            raise LoginRefused("forged")
+        cookie = request.cookies.get(self._cookies.browser, "")
+        if cookie:
+            await self._logins.browsers.end(cookie)
+        answer = self._back_to(form.get("u", ""), form.get("f", ""))
+        self._cookies.drop(answer, self._cookies.browser)
+        return answer
+
+    async def _signed_in(self, request: Request, actor: str, upstream: str, flow: str) -> Response:
+        try:
+            cookie, _ = await self._logins.browsers.begin(actor, request.cookies.get(self._cookies.browser, ""))
+        except TooManyBrowsers:
+            return _said(429, "Signed in too often", "You are signed in in too many browsers. Sign out of one first.")
+        answer = self._back_to(upstream, flow)
+        self._cookies.put(answer, self._cookies.browser, cookie, SESSION_S)
+        self._cookies.drop(answer, self._cookies.form)
+        return answer
+
+    def _back_to(self, upstream: str, flow: str) -> Response:
+        """The page of the login. There is no other place to go to."""
+        if not self._logins.has(upstream) or not 0 < len(flow) <= _FLOW_CHARS:
+            return _said(200, "Done", "Now open the link that your assistant gave you.")
+        url = f"{self._url}/connect/{upstream}?f={quote(flow, safe='')}"
+        return RedirectResponse(url, 303, headers=dict(pages.HEADERS))
+
+    def _identify(self, request: Request, upstream: str, flow: str, wrong: str = "") -> Response:
+        token = request.cookies.get(self._cookies.form) or secrets.token_urlsafe(24)
+        issuers = [
+            (f"{self._url}/login/issuer/{name}", urlsplit(url).netloc) for name, url in self._browsers.names.items()
+        ]
+        # A key gives no ID token.
+        offers_key = self._has_keys() and not self._logins.is_at_issuer(upstream)
+        key_action = f"{self._url}/login/key" if offers_key else ""
+        hidden = {"u": upstream, "f": flow, "t": token}
+        text = pages.identify(issuers, key_action, hidden, wrong)
+        answer = HTMLResponse(text, 401 if wrong else 200, headers=dict(pages.OF_FORMS))
+        self._cookies.put(answer, self._cookies.form, token, LIFE_S)
+        return answer
+
+    def _is_own(self, request: Request, form: Mapping[str, str]) -> bool:
+        """True for a form of a page that this browser was given: nobody signs a browser in from elsewhere."""
+        return same(request.cookies.get(self._cookies.form, ""), form.get("t", ""))
+
+    async def _session(self, request: Request) -> BrowserSession | None:
+        cookie = request.cookies.get(self._cookies.browser, "")
+        return await self._logins.browsers.find(cookie) if cookie else None
+
+    # What goes wrong.
+
+    async def refused(self, request: Request, refusal: LoginRefused) -> Response:
+        if refusal.reason == "other_actor":
+            return await self._others(request)
+        status, title, sentence = _WORDS[refusal.reason]
+        if refusal.reason == "other_issuer":
+            self._audit.connection("", request.path_params.get("upstream", ""), "failed: another issuer", "failed")
+        return _said(status, title, sentence)
+
+    async def _others(self, request: Request) -> Response:
+        session = await self._session(request)
+        actor = session.actor if session is not None else ""
+        upstream = request.path_params.get("upstream", "")
+        self._audit.connection(actor, upstream, "refused: the link of another caller", "denied")
+        token = request.cookies.get(self._cookies.form) or secrets.token_urlsafe(24)
+        hidden = {"u": upstream, "f": request.query_params.get("f", ""), "t": token}
+        text = pages.others(actor, f"{self._url}/login/out", hidden)
+        answer = HTMLResponse(text, 403, headers=dict(pages.OF_FORMS))
+        self._cookies.put(answer, self._cookies.form, token, LIFE_S)
+        return answer
+
+
+def connect_router(connect: ConnectPages | None) -> APIRouter:
+    """*connect* is None where no upstream has accounts of users: then nothing is there."""
+    router = APIRouter(include_in_schema=False)
+    if connect is None:
+        return router
+    ways: tuple[tuple[str, str, Answer], ...] = (
+        ("GET", DOCUMENT, connect.document),
+        ("GET", CALLBACK, connect.callback),
+        ("GET", "/connect/{upstream}", connect.open),
+        ("POST", "/connect/{upstream}", connect.decide),
+        ("POST", "/login/key", connect.use_key),
+        ("POST", "/login/issuer/{name}", connect.use_issuer),
+        ("POST", "/login/out", connect.sign_out),
+        ("GET", "/login/callback", connect.from_issuer),
+    )
+    for method, path, answer in ways:
+        router.add_api_route(path, _page(connect, answer), methods=[method])
+    return router
+
+
+def _page(connect: ConnectPages, answer: Answer) -> Answer:
+    async def page(request: Request) -> Response:
+        try:
+            return await answer(request)
+        except LoginRefused as refusal:
+            return await connect.refused(request, refusal)
+        except LoginFailure as failure:
+            log.warning("a page of a login: %s", failure.detail)
+            return _said(502, "The login failed", f"Nothing was connected: {failure.why}.", "Try again in a while.")
+        except LoginsAway:
+            return _said(503, *_AWAY)
+
+    return page
+
+
+def _shown(issuer: str, scopes: Iterable[str]) -> str:
+    """What stands for these on a page."""
+    return row_key("consent", issuer, *sorted(scopes))
+
+
+async def _form(request: Request) -> Mapping[str, str]:
+    """The fields of a form; none for anything else."""
+    if request.headers.get("content-type", "").partition(";")[0].strip() != "application/x-www-form-urlencoded":
+        return {}
+    body = await read_short(request.receive, _MOST_BYTES)
+    try:
+        return dict(parse_qsl((body or b"").decode("ascii"), keep_blank_values=True, max_num_fields=_MOST_FIELDS))
+    except ValueError:
+        return {}
+
+
+def _came(request: Request) -> Mapping[str, str]:
+    """The query parameters of an answer; none of one that names a parameter twice (RFC 6749 §3.1)."""
+    query = request.url.query
+    if len(query) > _MOST_QUERY:
+        return {}
+    pairs = request.query_params.multi_items()
+    came = dict(pairs)
+    return came if len(came) == len(pairs) else {}
+
+
+def _onward(url: str) -> Response:
+    return HTMLResponse(pages.onward(url, urlsplit(url).netloc), headers=dict(pages.HEADERS))
+
+
+def _said(status: int, title: str, *sentences: str, headers: Mapping[str, str] | None = None) -> Response:
+    return HTMLResponse(pages.said(title, *sentences), status, {**pages.HEADERS, **(headers or {})})

@@ -1,0 +1,165 @@
+"""Runs of a real process whose store stands still: they wait, and nothing else waits for them (CHAT-126, CHAT-141)."""
+
+import asyncio
+import json
+import signal
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+
+from tests.e2e.test_keyed_after_a_kill import BOUND_S, configuration
+from tests.e2e.test_taken_over import READY
+from tests.support.locked_file import locked
+from tests.support.process import Program, program
+from tests.support.redis import RedisServer, redis_server
+from tests.support.requirement import requirement
+from tests.support.service import KEY, chat_body
+
+RUNS = 6
+STOP_BOUND_S = 15.0
+STORES = ["a file that is locked", "a Redis that stands still", "a Redis that is gone"]
+
+
+class TalkingModel:
+    """A chat-completions server that says a word again and again, as long as it is listened to."""
+
+    def __init__(self) -> None:
+        self.listeners = 0
+        self.changed = asyncio.Condition()
+
+    async def __aenter__(self) -> "TalkingModel":
+        self._server = await asyncio.start_server(self._answer, "127.0.0.1", 0)
+        self.url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}/v1"
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        self._server.close()
+
+    async def until_listeners(self, number: int) -> None:
+        async with self.changed:
+            await self.changed.wait_for(lambda: self.listeners == number)
+
+    async def _count(self, more: int) -> None:
+        async with self.changed:
+            self.listeners += more
+            self.changed.notify_all()
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        delta: dict[str, Any] = {"id": "1", "object": "chat.completion.chunk", "model": "m"}
+        delta |= {"choices": [{"index": 0, "delta": {"content": "word "}, "finish_reason": None}]}
+        with suppress(OSError, asyncio.IncompleteReadError):
+            head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
+            await reader.readexactly(int(head.split("content-length:")[1].split("\r\n")[0]))
+            await self._count(1)
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n")
+            gone = asyncio.create_task(reader.read())
+            while not gone.done():
+                writer.write(b"data: " + json.dumps(delta).encode() + b"\n\n")
+                await writer.drain()
+                await asyncio.wait([gone], timeout=0.05)
+            await asyncio.gather(gone, return_exceptions=True)
+            await self._count(-1)
+        writer.close()
+
+
+class Store:
+    """The store of a service, which can be taken away."""
+
+    def __init__(self, kind: str, folder: Path, redis: RedisServer | None) -> None:
+        self.url = redis.url if redis is not None else f"sqlite:///{folder}/wicketgate.db"
+        self._kind = kind
+        self._file = folder / "wicketgate.db"
+        self._redis = redis
+
+    @contextmanager
+    def away(self) -> Iterator[None]:
+        if self._redis is None:
+            with locked(self._file):
+                yield
+        elif self._kind == "a Redis that is gone":
+            self._redis.kill()
+            yield
+        else:
+            assert self._redis.process is not None
+            self._redis.process.send_signal(signal.SIGSTOP)
+            try:
+                yield
+            finally:
+                self._redis.process.send_signal(signal.SIGCONT)
+
+
+@asynccontextmanager
+async def serving(
+    folder: Path, kind: str, model: TalkingModel, drain_s: float
+) -> AsyncIterator[tuple[Store, Program, str]]:
+    async with AsyncExitStack() as stack:
+        redis = None if kind == STORES[0] else stack.enter_context(redis_server(folder / "redis"))
+        store = Store(kind, folder, redis)
+        settings = configuration(folder, model.url) | {"upstreams": [], "storage": {"url": store.url}}
+        settings["server"] = {"drain_s": drain_s, "log_level": "info"}
+        settings["engine"] = {"resume": {"grace_s": 0.2}}
+        config = folder / "wicketgate.yaml"
+        config.write_text(yaml.safe_dump(settings))
+        running = await stack.enter_async_context(program("app", "serve", "--config", str(config), "--port", "0"))
+        yield store, running, (await running.wait_for(READY)).group(1)
+
+
+async def read(url: str, key: str, begun: asyncio.Event) -> None:
+    headers = {"Authorization": f"Bearer {KEY}", "Idempotency-Key": key}
+    async with (
+        httpx.AsyncClient(base_url=url, headers=headers, timeout=None, trust_env=False) as http,
+        http.stream("POST", "/engine/chat", json=chat_body()) as answer,
+    ):
+        assert answer.status_code == 200
+        async for piece in answer.aiter_text():
+            if "word" in piece:
+                begun.set()
+
+
+@asynccontextmanager
+async def runs(url: str, model: TalkingModel, number: int) -> AsyncIterator[list[asyncio.Task[None]]]:
+    begun = [asyncio.Event() for _ in range(number)]
+    reading = [asyncio.create_task(read(url, f"key-{count}", each)) for count, each in enumerate(begun)]
+    try:
+        for each in begun:
+            await each.wait()
+        await model.until_listeners(number)
+        yield reading
+    finally:
+        for task in reading:
+            task.cancel()
+        await asyncio.gather(*reading, return_exceptions=True)
+
+
+@requirement("CHAT-141")
+@pytest.mark.parametrize("kind", STORES)
+async def test_a_model_is_left_when_the_client_of_a_run_leaves_that_waits_for_its_store(
+    tmp_path: Path, kind: str
+) -> None:
+    async with TalkingModel() as model, asyncio.timeout(BOUND_S):
+        async with serving(tmp_path, kind, model, 5.0) as (store, running, url), runs(url, model, 2) as reading:
+            with store.away():
+                await asyncio.sleep(2)  # each run has something to say that the store does not take
+                for task in reading:
+                    task.cancel()
+                async with asyncio.timeout(STOP_BOUND_S):
+                    await model.until_listeners(0)
+            assert await running.stop() == 0
+        assert "Traceback" not in running.stdout + running.stderr
+
+
+@requirement("OPS-334")
+@pytest.mark.parametrize("kind", STORES)
+async def test_a_stop_ends_in_time_while_runs_wait_for_their_store(tmp_path: Path, kind: str) -> None:
+    async with TalkingModel() as model, asyncio.timeout(BOUND_S):
+        async with serving(tmp_path, kind, model, 1.0) as (store, running, url), runs(url, model, RUNS):
+            with store.away():
+                await asyncio.sleep(2)
+                running.process.send_signal(signal.SIGTERM)
+                assert await running.ended(STOP_BOUND_S + 1) == 0
+        assert "Traceback" not in running.stdout + running.stderr

@@ -1,0 +1,122 @@
+"""Grants with static tokens, by actor: a small real implementation of UserCredentials and Waiting."""
+
+import asyncio
+from collections.abc import Callable
+
+from wicketgate.access.identity import Identity
+from wicketgate.errors import ConnectRequired, UpstreamUnavailable
+from wicketgate.login.user_credentials import GrantName
+from wicketgate.login.waiting import LoginOutcome
+from wicketgate.net import Refusal
+
+
+class TokenUsers:
+    """Implements UserCredentials for the one tool server *upstream*, and Waiting. ``connect`` and ``revoke`` do what a
+    person and an issuer do; *asked* are the logins that were offered."""
+
+    def __init__(self, upstream: str = "accounts") -> None:
+        self.upstream = upstream
+        self.tokens: dict[str, tuple[int, str]] = {}
+        self.renewed: dict[str, str] = {}
+        self.away = False
+        self.asked: list[ConnectRequired] = []
+        self.lacked: list[tuple[str, frozenset[str]]] = []
+        self.renewals = 0
+        self._numbers = 0
+        self._observers: list[Callable[[GrantName], None]] = []
+        self._flows: dict[str, tuple[str, asyncio.Future[LoginOutcome]]] = {}
+        self._open: dict[str, str] = {}
+
+    def connect(self, actor: str, token: str) -> None:
+        """The login of *actor* has come to its end: calls have *token* from now on."""
+        self._end(actor)
+        self._numbers += 1
+        self.tokens[actor] = self._numbers, token
+        self.finish(actor, "granted")
+
+    def revoke(self, actor: str) -> None:
+        self._end(actor)
+
+    def finish(self, actor: str, outcome: LoginOutcome) -> None:
+        flow = self._open.pop(actor, None)
+        if flow is not None and not self._flows[flow][1].done():
+            self._flows[flow][1].set_result(outcome)
+
+    def _end(self, actor: str) -> None:
+        if (had := self.tokens.pop(actor, None)) is not None:
+            for ended in self._observers:
+                ended(GrantName(actor, had[0]))
+
+    def need(self, actor: str) -> ConnectRequired:
+        flow = self._open.get(actor)
+        if flow is None:
+            flow = self._open[actor] = f"flow-{actor}-{len(self._flows)}"
+            self._flows[flow] = actor, asyncio.get_running_loop().create_future()
+        need = ConnectRequired(
+            f"Connect your account at {self.upstream} first.",
+            upstream=self.upstream,
+            url=f"https://gate.example.com/connect/{self.upstream}?f={flow}",
+            expires_at=2_000_000_000.0,
+            flow=flow,
+        )
+        self.asked.append(need)
+        return need
+
+    async def named(self, identity: Identity) -> GrantName:
+        known = await self.known(identity)
+        if known is None:
+            raise self.need(identity.actor)
+        return known
+
+    async def known(self, identity: Identity) -> GrantName | None:
+        await asyncio.sleep(0)
+        if self.away:
+            raise UpstreamUnavailable("The logins cannot be read at the moment.")
+        had = self.tokens.get(identity.actor)
+        return None if had is None else GrantName(identity.actor, had[0])
+
+    def of(self, grant: GrantName) -> "_Tokens":
+        return _Tokens(self, grant)
+
+    async def lacks(self, grant: GrantName, scopes: frozenset[str]) -> None:
+        self.lacked.append((grant.actor, scopes))
+        raise self.need(grant.actor)
+
+    def observe(self, ended: Callable[[GrantName], None]) -> None:
+        self._observers.append(ended)
+
+    async def outcome(self, flow: str, within_s: float) -> LoginOutcome:
+        if flow not in self._flows:
+            return "failed"
+        try:
+            async with asyncio.timeout(within_s):
+                return await asyncio.shield(self._flows[flow][1])
+        except TimeoutError:
+            return "waiting"
+
+
+class _Tokens:
+    """Implements Credentials for one grant."""
+
+    def __init__(self, users: TokenUsers, grant: GrantName) -> None:
+        self._users = users
+        self._grant = grant
+
+    async def authorization(self) -> str:
+        await asyncio.sleep(0)
+        if self._users.away:
+            raise UpstreamUnavailable("The issuer is away.")
+        number, token = self._users.tokens.get(self._grant.actor, (0, ""))
+        if number != self._grant.number:
+            raise self._users.need(self._grant.actor)
+        return f"Bearer {token}"
+
+    async def renew(self, refusal: Refusal) -> bool:
+        self._users.renewals += 1
+        number, token = self._users.tokens.get(self._grant.actor, (0, ""))
+        if number == self._grant.number and token in self._users.renewed:
+            self._users.tokens[self._grant.actor] = number, self._users.renewed[token]
+        return True
+
+    async def aclose(self) -> None:
+        return

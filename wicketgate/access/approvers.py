@@ -1,0 +1,92 @@
+"""Approvers of calls who are not their callers: whom a rule names, and when enough of them have agreed (ACCESS-170 to
+ACCESS-177)."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from wicketgate.access.identity import ACTOR_PATTERN, PERMISSION_PATTERN, Identity
+
+MOST_APPROVERS = 5
+_MAX_ROLE_CHARS = 128
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """The approvers that one rule asks for: *count* different actors, none of them the caller, that *by* names:
+    ``role:<role>``, ``permission:<permission>`` or ``actor:<actor>``."""
+
+    by: str
+    count: int = 1
+
+    def names(self, identity: Identity) -> bool:
+        """Returns whether *identity*, as it is now, is one of them."""
+        kind, _, name = self.by.partition(":")
+        match kind:
+            case "role":
+                return name in identity.roles
+            case "permission":
+                return identity.allows(name)
+            case _:
+                return name == identity.actor
+
+    def __str__(self) -> str:
+        return self.by if self.count == 1 else f"{self.count} of {self.by}"
+
+
+Needs = tuple[Need, ...]
+"""The approvers of one call, of all rules that ask for some; empty where its caller decides."""
+
+
+@dataclass(frozen=True, slots=True)
+class Vote:
+    """The word of one approver. *by*: those needs that named the approver at that time. *at* is in seconds since the
+    epoch."""
+
+    actor: str
+    decision: Literal["approve", "deny"]
+    by: tuple[str, ...]
+    at: float
+
+
+def check_by(by: str) -> None:
+    """Raises ValueError for a text that names no approvers."""
+    kind, _, name = by.partition(":")
+    match kind:
+        case "role" if name and len(name) <= _MAX_ROLE_CHARS and name.isprintable() and name == name.strip():
+            return
+        case "permission" if PERMISSION_PATTERN.fullmatch(name) and "*" not in name:
+            return
+        case "actor" if ACTOR_PATTERN.fullmatch(name):
+            return
+    raise ValueError("must be caller, role:<role>, permission:<permission> or actor:<actor>")
+
+
+def described(needs: Iterable[Need]) -> str:
+    """Returns who has to approve, as clients and people read it: ``role:lead``, ``2 of role:lead and actor:ann``."""
+    return " and ".join(map(str, needs))
+
+
+def may_approve(needs: Iterable[Need], identity: Identity, caller: str) -> bool:
+    """Returns whether *identity* is an approver of a call of the actor *caller*."""
+    return identity.actor != caller and any(need.names(identity) for need in needs)
+
+
+def vote_of(needs: Iterable[Need], identity: Identity, decision: Literal["approve", "deny"], now: float) -> Vote:
+    return Vote(identity.actor, decision, tuple(need.by for need in needs if need.names(identity)), now)
+
+
+def fulfilled(needs: Iterable[Need], votes: Sequence[Vote]) -> bool:
+    """Returns whether *votes* are enough for each of *needs*. One actor counts once."""
+    return all(
+        len({vote.actor for vote in votes if vote.decision == "approve" and need.by in vote.by}) >= need.count
+        for need in needs
+    )
+
+
+def needs_as_json(needs: Iterable[Need]) -> list[list[Any]]:
+    return [[need.by, need.count] for need in needs]
+
+
+def needs_of_json(written: Iterable[Sequence[Any]]) -> Needs:
+    return tuple(Need(str(by), int(count)) for by, count in written)

@@ -1,0 +1,259 @@
+"""The configured issuers, and the tokens of theirs that were verified (ACCESS-110 to ACCESS-121).
+
+A token that was verified before is looked up, which costs little more than its digest: ``known`` never waits. Otherwise
+``verify`` fetches what it needs, the keys of the issuer or its word about an opaque token.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from joserfc import jwt
+from joserfc.errors import JoseError
+from joserfc.jws import JWSRegistry
+
+from wicketgate.access.identity import Identity, Lapse, issuer_key_id
+from wicketgate.access.introspection import Introspector
+from wicketgate.access.issuer import (
+    Issuer,
+    TokenRefused,
+    UnverifiedJwt,
+    Verified,
+    actor_of_id_token,
+    judge,
+    read_jwt,
+)
+from wicketgate.access.key_sets import IssuerAway, KeySet
+from wicketgate.access.signed_headers import TrustedGateway
+from wicketgate.net import HttpClient
+
+MAX_KEPT = 4_096
+KEPT_S = 60.0
+_REFUSED_KEPT_S = 10.0
+_MAX_HEADER_BYTES = 16 * 1024
+
+T = TypeVar("T")
+
+
+class _Algorithm(JWSRegistry):
+    """Knows one algorithm, without the library's advice about it, and takes headers with certificates in them."""
+
+    max_header_length = _MAX_HEADER_BYTES
+
+    def __init__(self, name: str) -> None:
+        super().__init__(algorithms=[name], strict_check_header=False)
+
+    def get_alg(self, name: str) -> Any:
+        if self.allowed is None or name not in self.allowed:
+            raise TokenRefused
+        return self.algorithms[name]
+
+
+class _Kept(Generic[T]):
+    """What is known of tokens, by their digests: the latest, each until its time, in seconds since the epoch."""
+
+    def __init__(self) -> None:
+        self._by_digest: OrderedDict[str, tuple[T, float]] = OrderedDict()
+
+    def get(self, digest: str, now: float) -> T | None:
+        found = self._by_digest.get(digest)
+        if found is None:
+            return None
+        if now >= found[1]:
+            del self._by_digest[digest]
+            return None
+        self._by_digest.move_to_end(digest)
+        return found[0]
+
+    def put(self, digest: str, value: T, until: float) -> None:
+        self._by_digest[digest] = value, until
+        self._by_digest.move_to_end(digest)
+        if len(self._by_digest) > MAX_KEPT:
+            self._by_digest.popitem(last=False)
+
+
+@dataclass(frozen=True, slots=True)
+class IssuerState:
+    """*keys*: the number of keys; None before they were fetched, and where none are needed. *trouble*: why the last
+    request to the issuer has failed; empty if it has not."""
+
+    name: str
+    issuer: str
+    keys: int | None
+    trouble: str
+
+
+class _Known:
+    """An issuer in force."""
+
+    def __init__(self, issuer: Issuer, http: Callable[[], HttpClient], now: Callable[[], float]) -> None:
+        self.issuer = issuer
+        self.keys = KeySet(issuer.name, issuer.url, issuer.jwks_uri, http, now)
+        self.introspector = Introspector(issuer, http) if issuer.introspection is not None else None
+        self.registries = {name: _Algorithm(name) for name in issuer.algorithms}
+
+
+class Issuers:
+    """*connect* makes the client for all requests to issuers, when the first is made. *clock* gives seconds since the
+    epoch, *now* those of a monotonic clock."""
+
+    def __init__(self, connect: Callable[[], HttpClient], clock: Callable[[], float], now: Callable[[], float]) -> None:
+        self._connect = connect
+        self.clock = clock
+        self._now = now
+        self._http: HttpClient | None = None
+        self._known: dict[str, _Known] = {}
+        self.gateway: TrustedGateway | None = None
+        """The gateway in front whose signed headers count."""
+        self._lapses: list[Lapse] = []
+        self._verified: _Kept[Verified] = _Kept()
+        self._refused: _Kept[TokenRefused] = _Kept()
+        self._asking: dict[str, asyncio.Task[Verified]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._known)
+
+    @property
+    def all(self) -> Sequence[Issuer]:
+        return [each.issuer for each in self._known.values()]
+
+    def replace(self, issuers: Iterable[Issuer], gateway: TrustedGateway | None = None) -> None:
+        """Accept tokens of these issuers and no others, and signed headers of *gateway*, from the next request on. What
+        was started under one that differs from before ends (``lapsed``)."""
+        if self.gateway is not None and gateway != self.gateway:
+            self._lapses.append(Lapse(issuer_key_id(self.gateway.name), "trusted_headers differ"))
+        self.gateway = gateway
+        wanted = {issuer.url: issuer for issuer in issuers}
+        for url, known in self._known.items():
+            if wanted.get(url) != known.issuer:
+                self._lapses.append(Lapse(issuer_key_id(known.issuer.name), "the issuer is gone, or has changed"))
+        kept = {url: each for url, each in self._known.items() if wanted.get(url) == each.issuer}
+        self._known = {url: kept.get(url) or _Known(issuer, self._client, self._now) for url, issuer in wanted.items()}
+        self._verified, self._refused = _Kept(), _Kept()
+
+    def lapsed(self) -> list[Lapse]:
+        """Returns the issuers whose tokens do not count any more, or not as they did, each once."""
+        lapses, self._lapses = self._lapses, []
+        return lapses
+
+    def stands(self, identity: Identity) -> bool:
+        """Implements Standing for identities of tokens: their issuer is still accepted. A token's own end ends its
+        requests; what may outlive a request goes on (ACCESS-124)."""
+        names = {each.issuer.name for each in self._known.values()}
+        if self.gateway is not None:
+            names.add(self.gateway.name)
+        return identity.issuer in names
+
+    def known(self, digest: str) -> Verified | TokenRefused | None:
+        """Returns what is known of the token with this digest (``hash_key``); None if it has to be verified."""
+        now = self.clock()
+        return self._verified.get(digest, now) or self._refused.get(digest, now)
+
+    async def verify(self, token: str, digest: str) -> Verified:
+        """Raises TokenRefused and IssuerAway."""
+        found = read_jwt(token)
+        if found is not None:
+            return await self._verify_jwt(token, digest, found)
+        # An opaque token is asked about once, however many requests come with it.
+        asking = self._asking.get(digest)
+        if asking is None:
+            asking = self._asking[digest] = asyncio.create_task(self._introspect(token, digest))
+            asking.add_done_callback(lambda task: self._asked(digest, task))
+        await asyncio.wait([asking])
+        return asking.result()
+
+    async def logged_in(self, name: str, id_token: str, nonce: str) -> tuple[str, float]:
+        """Returns the actor that the issuer *name* has logged in with its answer's *id_token*, and the end of that
+        token in seconds since the epoch. Raises TokenRefused and IssuerAway."""
+        found = read_jwt(id_token)
+        known = self._known.get(found.issuer) if found is not None else None
+        if found is None or known is None or known.issuer.name != name:
+            raise TokenRefused
+        _, claims = await self._signed(id_token, found)
+        return actor_of_id_token(known.issuer, claims, nonce, self.clock()), float(claims["exp"])
+
+    def _asked(self, digest: str, task: "asyncio.Task[Verified]") -> None:
+        self._asking.pop(digest, None)
+        if not task.cancelled():
+            task.exception()  # whoever waited has left, and nobody else looks at it
+
+    async def reach(self) -> None:
+        """Fetches the keys of all issuers, for ``states``."""
+        await asyncio.gather(*(each.keys.refresh() for each in self._known.values()))
+
+    def states(self) -> list[IssuerState]:
+        return [
+            IssuerState(
+                each.issuer.name,
+                each.issuer.url,
+                each.keys.count,
+                each.keys.trouble or (each.introspector.trouble if each.introspector is not None else ""),
+            )
+            for each in self._known.values()
+        ]
+
+    async def aclose(self) -> None:
+        """Ends what is under way."""
+        for task in list(self._asking.values()):
+            task.cancel()
+        for each in self._known.values():
+            await each.keys.aclose()
+        if self._http is not None:
+            await self._http.aclose()
+
+    def _client(self) -> HttpClient:
+        if self._http is None:
+            self._http = self._connect()
+        return self._http
+
+    async def _verify_jwt(self, token: str, digest: str, found: UnverifiedJwt) -> Verified:
+        known, claims = await self._signed(token, found)
+        return self._judged(known.issuer, claims, digest)
+
+    async def _signed(self, token: str, found: UnverifiedJwt) -> tuple[_Known, Mapping[str, Any]]:
+        """The issuer of a token, and the claims that it has signed. Raises TokenRefused and IssuerAway."""
+        # The issuer comes first: a key id means something only among its keys. Of the header only ``alg``, one of those
+        # pinned for this issuer, and ``kid`` count; keys and addresses in it (``jwk``, ``jku``, ``x5u``) do not.
+        known = self._known.get(found.issuer)
+        registry = known.registries.get(found.algorithm) if known is not None else None
+        if known is None or registry is None:
+            raise TokenRefused
+        claims: Mapping[str, Any] | None = None
+        for key in await known.keys.find(found.algorithm, found.key_id):
+            try:
+                claims = jwt.decode(token, key, registry=registry).claims
+            except (JoseError, ValueError, TypeError, RecursionError):
+                continue
+            break
+        if claims is None or claims.get("iss") != found.issuer:
+            raise TokenRefused
+        return known, claims
+
+    async def _introspect(self, token: str, digest: str) -> Verified:
+        away: IssuerAway | None = None
+        for known in list(self._known.values()):
+            if known.introspector is None:
+                continue
+            try:
+                return self._judged(known.issuer, await known.introspector.claims(token), digest)
+            except IssuerAway as failure:
+                away = failure
+            except TokenRefused as refused:
+                if refused.reason != "unknown":
+                    raise
+        if away is not None:
+            raise away
+        nobodys = TokenRefused("unknown")
+        self._refused.put(digest, nobodys, self.clock() + _REFUSED_KEPT_S)
+        raise nobodys
+
+    def _judged(self, issuer: Issuer, claims: Mapping[str, Any], digest: str) -> Verified:
+        now = self.clock()
+        verified = judge(issuer, claims, now)
+        # A configuration that has come meanwhile counts.
+        if (known := self._known.get(issuer.url)) is None or known.issuer is not issuer:
+            raise TokenRefused
+        self._verified.put(digest, verified, min(verified.expires_at, now + KEPT_S))
+        return verified

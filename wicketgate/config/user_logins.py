@@ -1,0 +1,86 @@
+"""Makes what keeps and leads the logins of users, for a gate with an upstream that needs them."""
+
+import secrets
+from collections.abc import Callable
+from time import monotonic, time
+from typing import TYPE_CHECKING
+
+from wicketgate.access.issuers import Issuers
+from wicketgate.config.logins import make_sealed_rows
+from wicketgate.config.settings import Settings, UpstreamSettings
+from wicketgate.config.upstream_logins import login_client
+from wicketgate.config.upstreams import UsersOf
+from wicketgate.errors import ConfigError
+from wicketgate.login.browser_logins import BrowserLogins
+from wicketgate.login.carrier import Carrier
+from wicketgate.login.grants import GrantEvent
+from wicketgate.login.kept_id_tokens import KeptIdTokens
+from wicketgate.login.user_credentials import UserCredentials
+from wicketgate.login.user_logins import DOCUMENT, UserLogins
+from wicketgate.net import Outgoing
+from wicketgate.storage.measures import StorageMeasures
+
+if TYPE_CHECKING:
+    from wicketgate.storage.redis.client import RedisLink
+
+_NUMBER_BITS = 53
+"""Any number of JSON can be so large."""
+
+
+def make_user_logins(
+    settings: Settings,
+    report: Callable[[GrantEvent], None],
+    measures: StorageMeasures | None = None,
+    redis: "RedisLink | None" = None,
+    *,
+    id_tokens: bool = False,
+) -> UserLogins | None:
+    """Returns None where no upstream has ``credentials: user``, or with *id_tokens* one for which callers log in at
+    their issuers. Raises ConfigError."""
+    needing = [
+        upstream.name
+        for upstream in settings.upstreams
+        if upstream.connects_users or (id_tokens and upstream.needs_id_tokens)
+    ]
+    if not needing:
+        return None
+    if not settings.server.public_url:
+        raise ConfigError(
+            f"upstreams.{needing[0]}.credentials: user needs server.public_url, the URL at which browsers reach this"
+            " service: users connect their accounts there"
+        )
+    if "callback" in needing:
+        raise ConfigError("upstreams.callback: with credentials: user another name is needed; this one is a path here")
+    rows = make_sealed_rows(settings, measures, redis)
+    number = lambda: secrets.randbits(_NUMBER_BITS)  # noqa: E731
+    return UserLogins(rows, settings.server.public_url, time, monotonic, number, report)
+
+
+def users_of(logins: UserLogins | None, outgoing: Outgoing) -> UsersOf:
+    """Returns what gives the credentials of callers at an upstream; it raises ConfigError where none are kept."""
+
+    def credentials(upstream: UpstreamSettings) -> UserCredentials:
+        if logins is None:
+            raise ConfigError(
+                f"upstreams.{upstream.name}.credentials: the first upstream with user takes effect after a restart"
+            )
+        client = login_client(upstream, outgoing, document_url=f"{logins.public_url}{DOCUMENT}")
+        return logins.of(upstream.name, client)
+
+    return credentials
+
+
+def make_browser_logins(
+    logins: UserLogins | None, issuers: Issuers, outgoing: Outgoing, id_tokens: KeptIdTokens | None
+) -> BrowserLogins | None:
+    """Returns what leads browsers to the issuers of ``auth.issuers``; None where no upstream needs it."""
+    if logins is None or id_tokens is None:
+        return None
+    return BrowserLogins(
+        issuers,
+        logins.rows.seal,
+        lambda url: Carrier(outgoing, [url], setting="auth.issuers"),
+        logins.public_url,
+        time,
+        id_tokens,
+    )

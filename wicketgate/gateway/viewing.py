@@ -1,0 +1,82 @@
+"""Views of what calls have left: parts of artifacts, and calls that outlive their requests, each for its owner
+(EXEC-29, EXEC-34, EXEC-47)."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+from wicketgate.access.policy import AccessPolicy
+from wicketgate.gateway.archive import (
+    Archive,
+    Execution,
+    handle_parts,
+    may_view,
+    no_such_artifact,
+    no_such_call,
+    whole_handle,
+)
+from wicketgate.gateway.audited_call import Audit, AuditedCall
+from wicketgate.gateway.kept_calls import KeptCalls, Row, lost
+from wicketgate.gateway.running_calls import RunningCall, RunningCalls
+from wicketgate.gateway.snapshot import Snapshot
+from wicketgate.ports import CallContext
+from wicketgate.results.view import View
+
+
+class Viewing:
+    """*in_force* gives the catalog and the rules, *audit* opens the record of each view."""
+
+    def __init__(
+        self,
+        in_force: Callable[[], tuple[Snapshot, AccessPolicy]],
+        audit: Audit,
+        archive: Archive,
+        running: RunningCalls,
+        kept: KeptCalls,
+    ) -> None:
+        self._in_force = in_force
+        self._audit = audit
+        self._archive = archive
+        self._running = running
+        self._kept = kept
+
+    async def view(self, handle: str, selector: object, context: CallContext) -> View:
+        """A bounded part of an artifact that this actor owns (EXEC-29, EXEC-34). Raises ViewFailed."""
+        async with self._audit("view", context, handle) as note:
+            whole = self._viewable(handle, context, note)
+            if whole is None:
+                raise no_such_artifact(handle)
+            return await self._archive.view(whole, selector, context.identity.actor)
+
+    @asynccontextmanager
+    async def watching(self, handle: str, context: CallContext) -> AsyncIterator[RunningCall[Execution]]:
+        """The call of *handle*, which this actor began and may still use; audited as a view while the block runs.
+        Raises ViewFailed."""
+        async with self._audit("view", context, handle) as note:
+            whole = self._viewable(handle, context, note)
+            _, tool_id, id = handle_parts(whole or "")
+            call = self._running.get(context.identity.actor, id)
+            if call is None or call.label != tool_id:
+                raise no_such_call(handle)
+            yield call
+
+    async def left_behind(self, handle: str, context: CallContext) -> Row:
+        """Return the row of the call of *handle*, whose home has ended, under ``outcome``; audited as a view. Raises
+        ViewFailed, UpstreamUnavailable, or UpstreamLost if nothing is known of its end."""
+        async with self._audit("view", context, handle) as note:
+            whole = self._viewable(handle, context, note)
+            _, tool_id, id = handle_parts(whole or "")
+            row = await self._kept.row(context.identity.actor, id)
+            if row is None or row.get("tool_id") != tool_id:
+                raise no_such_call(handle)
+            if "outcome" not in row:
+                raise lost(tool_id)
+            return row
+
+    def _viewable(self, handle: str, context: CallContext, note: AuditedCall) -> str | None:
+        """The whole handle; None if its tool is none of this caller's."""
+        (snapshot, access), identity = self._in_force(), context.identity
+        note.tool_id = whole = whole_handle(snapshot, access, handle, identity)
+        if may_view(snapshot.catalog, access, whole, identity):
+            return whole
+        note.hidden = True
+        return None

@@ -1,0 +1,147 @@
+"""Browsers say at one of our own issuers whose they are (OpenID Connect: code, PKCE, nonce).
+
+What is on record on the way there and back is sealed into a cookie of that browser: nothing is kept for strangers, and
+no answer counts in a browser that did not ask for it.
+"""
+
+import hmac
+import secrets
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from binascii import Error as NotBase64
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from urllib.parse import urlencode
+
+from wicketgate.access.issuer import BrowserClient, Issuer, TokenRefused
+from wicketgate.access.issuers import Issuers
+from wicketgate.access.key_sets import IssuerAway as KeysAway
+from wicketgate.login import token_endpoint
+from wicketgate.login.authorize import Pending, authorization, code_of
+from wicketgate.login.carrier import Carrier
+from wicketgate.login.discovery import Issuer as FoundIssuer
+from wicketgate.login.discovery import issuer_of
+from wicketgate.login.failures import Distrusted, IssuerAway, NotOffered
+from wicketgate.login.kept_id_tokens import KeptIdTokens
+from wicketgate.login.keys import row_key
+from wicketgate.login.registrar import AuthMethod, Registration
+from wicketgate.login.rows import Row
+from wicketgate.login.sealed_rows import OpenedRow, RowSeal
+
+CALLBACK = "/login/callback"
+LIFE_S = 600.0
+_MAX_COOKIE = 4_000
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a browser was asked: *url* is where it goes, *cookie* what it keeps until it comes back."""
+
+    url: str
+    cookie: str
+
+
+@dataclass(frozen=True, slots=True)
+class CameBack:
+    """*actor* has logged in, on the way to the login *flow* at *upstream*."""
+
+    actor: str
+    upstream: str
+    flow: str
+
+
+class BrowserLogins:
+    """*carrier* makes what carries requests to one issuer. *now* is the time of day, in seconds. *id_tokens* keeps what
+    the logins gave."""
+
+    def __init__(
+        self,
+        issuers: Issuers,
+        seal: RowSeal,
+        carrier: Callable[[str], Carrier],
+        public_url: str,
+        now: Callable[[], float],
+        id_tokens: KeptIdTokens,
+    ) -> None:
+        self._issuers = issuers
+        self._seal = seal
+        self._carrier = carrier
+        self._redirect_uri = f"{public_url}{CALLBACK}"
+        self._now = now
+        self._id_tokens = id_tokens
+
+    @property
+    def names(self) -> Mapping[str, str]:
+        """The issuers at which callers can log in: their URLs by their names."""
+        return {each.name: each.url for each in self._issuers.all if each.login is not None}
+
+    async def begin(self, name: str, upstream: str, flow: str) -> Asked:
+        """The way to the issuer *name*, for the login *flow* at *upstream*. Raises LoginFailure."""
+        issuer, client = self._client(name)
+        found = await self._carrier(issuer.url).run(issuer_of(issuer.url))
+        nonce = secrets.token_urlsafe(16)
+        pending = self._pending(found, client, secrets.token_urlsafe(24), secrets.token_urlsafe(32))
+        url = f"{pending.url}&{urlencode({'nonce': nonce})}"
+        value = {"verifier": pending.verifier, "nonce": nonce, "upstream": upstream, "flow": flow}
+        value["says_issuer"] = "1" if found.says_issuer else ""
+        ends_at = int(self._now() + LIFE_S)
+        row = OpenedRow("browser", _key(pending.state), name, value, 1, ends_at)
+        return Asked(url, f"{name}.{ends_at}.{urlsafe_b64encode(self._seal.seal(row)).decode()}")
+
+    async def finish(self, cookie: str, came: Mapping[str, str]) -> CameBack:
+        """Who has logged in, by the query parameters that *came* back. Raises LoginFailure and LoginsAway."""
+        state = came.get("state", "")
+        name, value = self._opened(cookie, state)
+        issuer, client = self._client(name)
+        carrier = self._carrier(issuer.url)
+        found = replace(await carrier.run(issuer_of(issuer.url)), says_issuer=bool(value["says_issuer"]))
+        pending = self._pending(found, client, state, value["verifier"])
+        code = code_of(pending, came)
+        tokens = await carrier.run(token_endpoint.redeem(token_endpoint.client_of(pending), pending, code, self._now()))
+        try:
+            actor, ends_at = await self._issuers.logged_in(name, tokens.id_token, value["nonce"])
+        except TokenRefused:
+            raise Distrusted("the ID token of the answer does not hold") from None
+        except KeysAway as away:
+            raise IssuerAway(str(away)) from None
+        await self._id_tokens.keep(name, actor, tokens.id_token, ends_at)
+        return CameBack(actor, value["upstream"], value["flow"])
+
+    def _client(self, name: str) -> tuple[Issuer, BrowserClient]:
+        """Raises NotOffered."""
+        for issuer in self._issuers.all:
+            if issuer.name == name and issuer.login is not None:
+                return issuer, issuer.login
+        raise NotOffered("nobody can log in with a browser at this issuer")
+
+    def _pending(self, found: FoundIssuer, client: BrowserClient, state: str, verifier: str) -> Pending:
+        method: AuthMethod = "none"
+        if client.client_secret:
+            method = "client_secret_post" if client.in_form else "client_secret_basic"
+        own = Registration(found.issuer, self._redirect_uri, client.client_id, method, "given", client.client_secret)
+        # Many issuers of companies check PKCE and do not say so; the nonce binds their answers besides.
+        return authorization(replace(found, s256=True), own, client.scopes, "", state=state, verifier=verifier)
+
+    def _opened(self, cookie: str, state: str) -> tuple[str, Mapping[str, str]]:
+        """The name of the issuer and what was kept. Raises Distrusted."""
+        name, _, rest = cookie.partition(".")
+        ends_at, _, sealed = rest.partition(".")
+        in_time = ends_at.isascii() and ends_at.isdigit() and len(ends_at) < 12 and self._now() < int(ends_at)
+        opened = None
+        if state and in_time and len(cookie) <= _MAX_COOKIE:
+            try:
+                data = urlsafe_b64decode(sealed.encode("ascii"))
+            except (NotBase64, ValueError):
+                data = b""
+            opened = self._seal.open(Row("browser", _key(state), name, data, 1, int(ends_at)))
+        if opened is None:
+            raise Distrusted("the answer belongs to no login that is under way in this browser")
+        return name, opened.value
+
+
+def _key(state: str) -> str:
+    return row_key("login at an issuer", state)
+
+
+def same(ours: str, theirs: str) -> bool:
+    """False where there is none of ours. Takes as long for every text of theirs."""
+    return bool(ours) and hmac.compare_digest(ours.encode(), theirs.encode("utf-8", "surrogatepass"))

@@ -1,0 +1,186 @@
+"""The gate as a client of the issuer of one tool server: a login from the server's refusal to its tokens, and after."""
+
+import secrets
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from wicketgate.login import token_endpoint
+from wicketgate.login.authorize import Pending, asked_scopes, authorization, code_of
+from wicketgate.login.carrier import Carrier
+from wicketgate.login.discovery import Discovery, Issuer, Resource, discover, issuer_again
+from wicketgate.login.failures import ClientInvalid
+from wicketgate.login.registrar import GivenClient, Registration, is_document_url, registration
+from wicketgate.login.token_endpoint import Client
+from wicketgate.login.tokens import Tokens
+from wicketgate.net.challenge import Refusal
+
+Browse = Callable[[str], Awaitable[Mapping[str, str]]]
+"""Has a person open a URL, and returns the query parameters with which the browser comes back."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoginPlan:
+    """How the operator wants logins at the tool server at *server_url*. *resource* is ``auto`` (as the server names
+    itself), ``omit``, or a value to send. *scopes*: empty for those that the server asks for."""
+
+    server_url: str
+    issuer: str = ""
+    scopes: tuple[str, ...] = ()
+    resource: Literal["auto", "omit"] | str = "auto"
+    authorize_params: Mapping[str, str] = field(default_factory=dict)
+    given: GivenClient | None = None
+    document_url: str = ""
+    client_name: str = "Wicketgate"
+
+    def resource_for(self, found: Resource) -> str:
+        """What is sent as ``resource``; empty if it is left out."""
+        return {"auto": found.resource, "omit": ""}.get(self.resource, self.resource)
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """What is kept of a login: its tokens, and the registration under which they were given."""
+
+    tokens: Tokens
+    registration: Registration
+
+
+class LoginClient:
+    """*now* is the time of day. *assertion* signs for ``private_key_jwt``. *chance* gives 43 random characters."""
+
+    def __init__(
+        self,
+        plan: LoginPlan,
+        carrier: Carrier,
+        now: Callable[[], float],
+        assertion: Callable[[str], str] | None = None,
+        chance: Callable[[], str] = lambda: secrets.token_urlsafe(32),
+    ) -> None:
+        self.plan = plan
+        self._carrier = carrier
+        self._now = now
+        self._assertion = assertion
+        self._chance = chance
+
+    async def refusal(self) -> Refusal | None:
+        """How the server refuses a request without a credential; None if it does not."""
+        return await self._carrier.refusal_at(self.plan.server_url)
+
+    async def find(self, refusal: Refusal | None = None) -> Discovery:
+        """The server's issuer now. Raises LoginFailure, as all methods do."""
+        return await self._carrier.run(discover(self.plan.server_url, refusal, self.plan.issuer))
+
+    async def begin(
+        self,
+        redirect_uri: str,
+        refusal: Refusal | None = None,
+        *,
+        known: Registration | None = None,
+        granted: Iterable[str] = (),
+    ) -> Pending:
+        """The beginning of a login. *known* is the registration of the one before, used if it still fits; *granted* are
+        scopes to keep."""
+        found = await self.find(refusal)
+        own = await self.register(found.issuer, redirect_uri, known, self.scopes_ever(found, refusal))
+        return self.ask(found, own, refusal, granted)
+
+    def scopes_ever(self, found: Discovery, refusal: Refusal | None) -> tuple[str, ...]:
+        """The scopes that a client may come to ask for there."""
+        challenged = (refusal.scopes if refusal is not None else None) or ()
+        named = (*self.plan.scopes, *challenged, *(found.resource.scopes or ()), *(found.issuer.scopes or ()))
+        return tuple(dict.fromkeys(named))
+
+    def registers_at(self, issuer: Issuer) -> bool:
+        """True if the client at *issuer* is one that the gate asks for, and not the operator's, nor a document."""
+        return self.plan.given is None and not (issuer.takes_documents and is_document_url(self.plan.document_url))
+
+    async def register(
+        self, issuer: Issuer, redirect_uri: str, known: Registration | None = None, scopes: Iterable[str] = ()
+    ) -> Registration:
+        """The registration for a login at *issuer*: *known*, if it still fits, or the one that the plan leads to, which
+        may ask for *scopes* if it is a new one."""
+        plan = self.plan
+        return await self._carrier.run(
+            registration(
+                issuer,
+                redirect_uri,
+                given=plan.given,
+                document_url=plan.document_url,
+                known=known,
+                now=self._now(),
+                client_name=plan.client_name,
+                scopes=scopes,
+            )
+        )
+
+    def ask(
+        self,
+        found: Discovery,
+        own: Registration,
+        refusal: Refusal | None = None,
+        granted: Iterable[str] = (),
+        state: str = "",
+    ) -> Pending:
+        """The request for the browser. *state* is as random as the one that is made without it. Raises LoginFailure."""
+        plan = self.plan
+        challenged = refusal.scopes if refusal is not None else None
+        scopes = asked_scopes(
+            found.resource, found.issuer, configured=plan.scopes, challenged=challenged, granted=granted
+        )
+        resource = plan.resource_for(found.resource)
+        state, verifier = state or self._chance(), self._chance()
+        return authorization(
+            found.issuer, own, scopes, resource, state=state, verifier=verifier, more=plan.authorize_params
+        )
+
+    async def finish(self, pending: Pending, came: Mapping[str, str]) -> Login:
+        """The end of a login, with the query parameters that *came* back."""
+        code = code_of(pending, came)
+        client = token_endpoint.client_of(pending, self._assertion)
+        tokens = await self._carrier.run(token_endpoint.redeem(client, pending, code, self._now()))
+        return Login(tokens, pending.registration)
+
+    async def log_in(
+        self,
+        redirect_uri: str,
+        browse: Browse,
+        refusal: Refusal | None = None,
+        *,
+        known: Registration | None = None,
+        granted: Iterable[str] = (),
+    ) -> Login:
+        """A whole login. If the issuer has forgotten a client that registered itself, it is registered once more."""
+        pending = await self.begin(redirect_uri, refusal, known=known, granted=granted)
+        try:
+            return await self.finish(pending, await browse(pending.url))
+        except ClientInvalid:
+            if pending.registration is not known:
+                raise
+        pending = await self.begin(redirect_uri, refusal, granted=granted)
+        return await self.finish(pending, await browse(pending.url))
+
+    async def refresh(self, login: Login) -> Login:
+        """New tokens by the refresh token. The issuer is the one that gave it, and is asked for its endpoints anew."""
+        client = self._client(login, await self.issuer(login.tokens.issuer))
+        tokens = await self._carrier.run(token_endpoint.refresh(client, login.tokens, self._now()))
+        return Login(tokens, login.registration)
+
+    async def revoke(self, login: Login) -> bool:
+        """End a login at its issuer; false if that has no way to do so."""
+        issuer = await self.issuer(login.tokens.issuer)
+        if not issuer.revocation_endpoint:
+            return False
+        client = self._client(login, issuer)
+        await self._carrier.run(token_endpoint.revoke(client, issuer.revocation_endpoint, login.tokens))
+        return True
+
+    async def issuer(self, url: str) -> Issuer:
+        """The issuer at *url*, which this server named before, as it is now."""
+        return await self._carrier.run(issuer_again(url, self.plan.server_url))
+
+    def _client(self, login: Login, issuer: Issuer) -> Client:
+        own = login.registration
+        return Client(
+            issuer.issuer, issuer.token_endpoint, own.client_id, own.auth_method, own.client_secret, self._assertion
+        )

@@ -1,0 +1,150 @@
+"""The way to a grant at one tool server, over HTTP: where one logs in, the way there and back, and the tokens after.
+
+The issuer of a login is on record before the browser goes there. What is asked of it afterwards, it is asked at the
+endpoints of its own document.
+"""
+
+import logging
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from wicketgate.login.authorize import Pending, asked_scopes
+from wicketgate.login.client import Login as KeptLogin
+from wicketgate.login.client import LoginClient
+from wicketgate.login.discovery import Discovery, Issuer
+from wicketgate.login.failures import ClientInvalid, GrantInvalid, LoginFailure
+from wicketgate.login.grants import Grant
+from wicketgate.login.login_flow import Agreement, Login, Secrets
+from wicketgate.login.logins import new_state
+from wicketgate.login.registrar import Registration
+from wicketgate.login.registrations import Registrations
+from wicketgate.login.rows import LoginsAway
+from wicketgate.login.tokens import InvalidGrant, Tokens, Unreachable
+from wicketgate.net.challenge import Refusal
+
+log = logging.getLogger("wicketgate.login")
+
+_FRESH_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class LoginPlace:
+    """Where one logs in at a tool server, as it was found."""
+
+    found: Discovery
+    refusal: Refusal | None
+
+    @property
+    def issuer(self) -> str:
+        return self.found.issuer.issuer
+
+
+class ServerLogin:
+    """Logins at one tool server. The browser comes back to *redirect_uri*. *clock* is monotonic, in seconds.
+
+    Methods raise LoginFailure and LoginsAway.
+    """
+
+    def __init__(
+        self,
+        client: LoginClient,
+        registrations: Registrations[Registration],
+        redirect_uri: str,
+        clock: Callable[[], float],
+    ) -> None:
+        self._client = client
+        self._registrations = registrations
+        self._redirect_uri = redirect_uri
+        self._clock = clock
+        self._place: tuple[LoginPlace, float] | None = None
+
+    async def place(self) -> LoginPlace:
+        """Where one logs in now, or a moment ago: whoever opens the page again and again asks nobody else for it."""
+        if self._place is not None and self._clock() - self._place[1] < _FRESH_S:
+            return self._place[0]
+        refusal = await self._client.refusal()
+        found = await self._client.find(refusal)
+        place = LoginPlace(found, refusal)
+        self._place = place, self._clock()
+        return place
+
+    def scopes(self, place: LoginPlace, login: Login) -> frozenset[str]:
+        """The scopes that *login* asks for at *place*."""
+        challenged = place.refusal.scopes if place.refusal is not None else None
+        configured, found = self._client.plan.scopes, place.found
+        return frozenset(
+            asked_scopes(
+                found.resource, found.issuer, configured=configured, challenged=challenged, granted=login.scopes
+            )
+        )
+
+    async def begin(self, login: Login) -> tuple[Agreement, str]:
+        """What is on record from the agreement to *login* on, and the URL for the browser."""
+        place = await self.place()
+        issuer = place.found.issuer
+        own = await self._registration(place)
+        pending = self._client.ask(place.found, own, place.refusal, login.scopes, new_state(login.flow))
+        ours = Secrets(pending.verifier, pending.state, secrets.token_urlsafe(16))
+        asked = frozenset(pending.scopes)
+        return Agreement(issuer.issuer, issuer.says_issuer, own.client_id, pending.resource, ours, asked), pending.url
+
+    async def finish(self, login: Login, came: Mapping[str, str]) -> Tokens:
+        """The tokens for what *came* back, for a *login* that ``Logins.come_back`` returned."""
+        issuer = await self._client.issuer(login.issuer)
+        own = await self._known(issuer, login.client_id)
+        scopes = tuple(sorted(login.scopes))
+        verifier, state = login.secrets.verifier, came.get("state", "")
+        pending = Pending("", state, verifier, issuer, own, login.resource, scopes)
+        try:
+            return (await self._client.finish(pending, came)).tokens
+        except ClientInvalid:
+            await self._registrations.forget(own)
+            raise
+
+    async def refresh(self, tokens: Tokens) -> Tokens:
+        """Implements Refresh."""
+        try:
+            issuer = await self._client.issuer(tokens.issuer)
+            own = await self._known(issuer, tokens.client_id)
+            try:
+                return (await self._client.refresh(KeptLogin(tokens, own))).tokens
+            except ClientInvalid:
+                await self._registrations.forget(own)
+                raise
+        except (GrantInvalid, ClientInvalid) as failure:
+            # A refresh token is good for the client alone to which it was given.
+            log.info("a grant has ended: %s", failure.detail)
+            raise InvalidGrant from None
+        except LoginFailure as failure:
+            log.warning("a grant was not refreshed: %s", failure.detail)
+            raise Unreachable from None
+        except LoginsAway:
+            raise Unreachable from None
+
+    async def revoke(self, grant: Grant) -> bool:
+        """Have the issuer end *grant*; false if it has no way to do so."""
+        issuer = await self._client.issuer(grant.issuer)
+        own = await self._known(issuer, grant.tokens.client_id)
+        return await self._client.revoke(KeptLogin(grant.tokens, own))
+
+    async def _registration(self, place: LoginPlace) -> Registration:
+        issuer = place.found.issuer
+
+        async def register() -> Registration:
+            scopes = self._client.scopes_ever(place.found, place.refusal)
+            return await self._client.register(issuer, self._redirect_uri, scopes=scopes)
+
+        if not self._client.registers_at(issuer):
+            return await register()
+        return await self._registrations.get(issuer.issuer, self._redirect_uri, register)
+
+    async def _known(self, issuer: Issuer, client_id: str) -> Registration:
+        """The registration as *client_id*. Raises ClientInvalid if it is gone."""
+        if self._client.registers_at(issuer):
+            own = await self._registrations.find(issuer.issuer, self._redirect_uri)
+        else:
+            own = await self._client.register(issuer, self._redirect_uri)
+        if own is None or own.client_id != client_id:
+            raise ClientInvalid("the gate is another client at this issuer now")
+        return own

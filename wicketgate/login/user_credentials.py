@@ -1,0 +1,45 @@
+"""The credentials of each caller at one tool server, as the server's upstream needs them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from wicketgate.access.identity import Identity
+from wicketgate.net import Credentials
+
+
+@dataclass(frozen=True, slots=True)
+class GrantName:
+    """The grant that a caller has at a tool server now. Calls with equal names may share a session; *actor* is empty
+    for a grant of the gate itself, which all callers share. *number* is another one after each new login."""
+
+    actor: str
+    number: int
+
+
+class UserCredentials(Protocol):
+    """The grants of all callers at one tool server."""
+
+    async def named(self, identity: Identity) -> GrantName:
+        """Return the name of the caller's grant. Raises ConnectRequired if it has none that is good, and
+        UpstreamUnavailable if that cannot be known now."""
+        ...
+
+    async def known(self, identity: Identity) -> GrantName | None:
+        """As ``named``, but None in place of ConnectRequired: for lists, which offer no login."""
+        ...
+
+    def of(self, grant: GrantName) -> Credentials:
+        """Return the credentials of a grant. Its ``authorization`` and ``renew`` raise ConnectRequired once the grant
+        has ended, and UpstreamUnavailable while its issuer is away."""
+        ...
+
+    async def lacks(self, grant: GrantName, scopes: frozenset[str]) -> None:
+        """Say that the server asked for *scopes* that the grant does not have (403 ``insufficient_scope``); without
+        any, that it refuses the grant although it was renewed (401). Raises ConnectRequired."""
+        ...
+
+    def observe(self, ended: Callable[[GrantName], None]) -> None:
+        """Call *ended* when a grant ends or gives way to a new one, at whichever process: its sessions are closed then.
+        It must neither wait nor fail."""
+        ...

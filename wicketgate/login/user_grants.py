@@ -1,0 +1,254 @@
+"""The credentials of each caller at one tool server, from the grants that are kept (ACCESS-156 to ACCESS-161)."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from weakref import WeakSet
+
+from wicketgate.access.identity import Identity
+from wicketgate.errors import ConnectRequired, UpstreamUnavailable
+from wicketgate.login.grants import Grant, Grants
+from wicketgate.login.refreshing import GrantEnded, NotRefreshed, Refresher
+from wicketgate.login.rows import LoginsAway
+from wicketgate.login.tokens import Refresh
+from wicketgate.login.user_credentials import GrantName
+from wicketgate.net import Refusal
+
+log = logging.getLogger("wicketgate.login")
+
+LOOK_S = 1.0
+"""The age at which a row is read again: news of other processes are as late as this."""
+_EARLY_S = 60.0
+_SOON_S = 5.0
+_AT_ONCE = 16
+
+Connect = Callable[[str, frozenset[str]], Awaitable[ConnectRequired]]
+"""Offer a login to an actor, with scopes that are needed beyond the usual ones. Raises LoginsAway."""
+
+Place = tuple[str, str]
+"""Issuer and resource."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    grant: Grant
+    read_at: float
+
+
+class UserGrants:
+    """Implements UserCredentials for the upstream *name*. *clock* is monotonic, in seconds.
+
+    *place* gives the issuer and the resource that are in force, None while they are not known: a grant from another
+    issuer, or for another resource, is not used. With *shared* all callers have the grant of the gate itself.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        grants: Grants,
+        refresh: Refresh,
+        connect: Connect,
+        clock: Callable[[], float],
+        *,
+        place: Callable[[], Place | None] = lambda: None,
+        shared: bool = False,
+    ) -> None:
+        self._name = name
+        self._grants = grants
+        self._refresher = Refresher(grants, refresh, clock)
+        self._connect = connect
+        self._clock = clock
+        self._place = place
+        self._shared = shared
+        self._known: dict[str, _Known] = {}
+        self._reading: dict[str, asyncio.Task[Grant | None]] = {}
+        self._in_use = WeakSet[_GrantCredentials]()
+        self._observers: list[Callable[[GrantName], None]] = []
+
+    async def named(self, identity: Identity) -> GrantName:
+        known = await self.known(identity)
+        if known is None:
+            raise await self._required("" if self._shared else identity.actor)
+        return known
+
+    async def known(self, identity: Identity) -> GrantName | None:
+        actor = "" if self._shared else identity.actor
+        grant = await self._grant(actor)
+        if grant is None or (self._is_over(grant) and not grant.tokens.refresh_token):
+            return None
+        return GrantName(actor, grant.number)
+
+    def of(self, grant: GrantName) -> "_GrantCredentials":
+        credentials = _GrantCredentials(self, grant)
+        self._in_use.add(credentials)
+        return credentials
+
+    async def lacks(self, grant: GrantName, scopes: frozenset[str]) -> None:
+        found = await self._grant(grant.actor)
+        held = found.tokens.scopes if found is not None and found.number == grant.number else frozenset[str]()
+        raise await self._required(grant.actor, held | scopes)
+
+    def observe(self, ended: Callable[[GrantName], None]) -> None:
+        self._observers.append(ended)
+
+    def ended(self, grant: Grant) -> None:
+        """Use *grant* no more from now on: it was revoked by this process, and need not be found so by a look."""
+        known = self._known.get(grant.actor)
+        if known is not None and known.grant.number == grant.number:
+            del self._known[grant.actor]
+            self._notify(grant)
+
+    async def watch(self) -> None:
+        """Read the grants whose credentials are in use every second, until cancelled, and notify observers of ends."""
+        while True:
+            await asyncio.sleep(LOOK_S)
+            actors = list({each.name.actor for each in self._in_use})
+            for start in range(0, len(actors), _AT_ONCE):
+                some = (self._read(actor) for actor in actors[start : start + _AT_ONCE])
+                for error in await asyncio.gather(*some, return_exceptions=True):
+                    if isinstance(error, Exception) and not isinstance(error, LoginsAway):
+                        log.error("%s: a grant was not looked after", self._name, exc_info=error)
+            # What nobody uses is forgotten.
+            before = self._clock() - LOOK_S
+            self._known = {
+                actor: known for actor, known in self._known.items() if actor in actors or known.read_at > before
+            }
+
+    async def aclose(self) -> None:
+        """Wait for refreshes that are under way."""
+        await self._refresher.aclose()
+
+    async def authorization(self, name: GrantName) -> Grant:
+        """Return the grant *name* with tokens to use now. Raises ConnectRequired and UpstreamUnavailable."""
+        grant = await self._standing(name)
+        if not self._is_expiring(grant):
+            return grant
+        over = self._is_over(grant)
+        if grant.tokens.refresh_token:
+            return await self._renewed(grant, still_good=not over)
+        if over:
+            raise await self._required(name.actor)
+        return grant
+
+    async def renew(self, name: GrantName, refused: str) -> None:
+        """Have other tokens than those with the access token *refused*. Raises as ``authorization`` does."""
+        grant = await self._standing(name)
+        # Of calls that were refused together one is enough, at whichever process.
+        if grant.tokens.access_token != refused or self._grants.now() - grant.issued_at < _SOON_S:
+            return
+        await self._renewed(grant, still_good=False)
+
+    async def _standing(self, name: GrantName) -> Grant:
+        grant = await self._grant(name.actor)
+        if grant is None:
+            raise await self._required(name.actor)
+        if grant.number != name.number:
+            # Its owner has logged in anew: the call is good, but of the account that was.
+            raise UpstreamUnavailable("The account at this server was connected anew; try again.", path=self._name)
+        return grant
+
+    async def _renewed(self, grant: Grant, *, still_good: bool) -> Grant:
+        try:
+            renewed = await self._refresher.renewed(grant, still_good=still_good)
+        except GrantEnded:
+            self._known.pop(grant.actor, None)
+            self._notify(grant)
+            raise await self._required(grant.actor) from None
+        except (NotRefreshed, LoginsAway) as away:
+            if still_good:
+                return grant
+            raise self._unavailable(away) from None
+        known = self._known.get(grant.actor)
+        if known is not None and known.grant.number == renewed.number:
+            self._known[grant.actor] = _Known(renewed, self._clock())
+        return renewed
+
+    async def _grant(self, actor: str) -> Grant | None:
+        """The active grant of *actor*, as it was a second ago at most. Raises UpstreamUnavailable."""
+        known = self._known.get(actor)
+        if known is not None and self._clock() - known.read_at < LOOK_S:
+            return known.grant
+        try:
+            return await self._read(actor)
+        except LoginsAway as away:
+            raise self._unavailable(away) from None
+
+    async def _read(self, actor: str) -> Grant | None:
+        """Read the grant together with all who want to know it now. Raises LoginsAway."""
+        reading = self._reading.get(actor)
+        if reading is None:
+            reading = asyncio.create_task(self._read_now(actor), name="read of a grant")
+            self._reading[actor] = reading
+            reading.add_done_callback(lambda done: self._was_read(actor, done))
+        await asyncio.wait([reading])
+        return reading.result()
+
+    def _was_read(self, actor: str, done: "asyncio.Task[Grant | None]") -> None:
+        del self._reading[actor]
+        if not done.cancelled():
+            done.exception()  # its callers may have left
+
+    async def _read_now(self, actor: str) -> Grant | None:
+        found = await self._grants.of(actor, self._name)
+        place = self._place()
+        good = [grant for grant in found if grant.state == "active" and place in (None, (grant.issuer, grant.resource))]
+        grant = good[0] if good else None
+        former = self._known.pop(actor, None)
+        if grant is not None:
+            self._known[actor] = _Known(grant, self._clock())
+        if former is not None and (grant is None or grant.number != former.grant.number):
+            self._notify(former.grant)
+        return grant
+
+    def _notify(self, ended: Grant) -> None:
+        for observer in self._observers:
+            observer(GrantName(ended.actor, ended.number))
+
+    def _is_expiring(self, grant: Grant) -> bool:
+        """True from 60 s before the end on, of short lives from the last tenth on."""
+        expires_at = grant.tokens.expires_at
+        if expires_at is None:
+            return False
+        return self._grants.now() >= expires_at - min(_EARLY_S, (expires_at - grant.issued_at) / 10)
+
+    def _is_over(self, grant: Grant) -> bool:
+        expires_at = grant.tokens.expires_at
+        return expires_at is not None and self._grants.now() >= expires_at
+
+    async def _required(
+        self, actor: str, scopes: frozenset[str] = frozenset()
+    ) -> ConnectRequired | UpstreamUnavailable:
+        try:
+            return await self._connect(actor, scopes)
+        except LoginsAway as away:
+            return self._unavailable(away)
+
+    def _unavailable(self, away: Exception) -> UpstreamUnavailable:
+        if isinstance(away, LoginsAway):
+            return UpstreamUnavailable("The accounts at this server cannot be read at the moment.", path=self._name)
+        return UpstreamUnavailable("The issuer of this server's logins does not answer.", path=self._name)
+
+
+class _GrantCredentials:
+    """Implements Credentials for the sessions of one grant."""
+
+    def __init__(self, grants: UserGrants, name: GrantName) -> None:
+        self.name = name
+        self._grants = grants
+        self._last = ""
+
+    async def authorization(self) -> str:
+        grant = await self._grants.authorization(self.name)
+        self._last = grant.tokens.access_token
+        return f"Bearer {self._last}"
+
+    async def renew(self, refusal: Refusal) -> bool:
+        """False for a refusal that other tokens of the same grant do not mend."""
+        if refusal.status != 401:
+            return False
+        await self._grants.renew(self.name, self._last)
+        return True
+
+    async def aclose(self) -> None:
+        """Does nothing: a refresh that is under way has others who wait for it."""

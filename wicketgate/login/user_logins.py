@@ -1,0 +1,226 @@
+"""The logins of users at all tool servers of a gate: offered, led to their outcome, and kept as grants."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from urllib.parse import quote
+
+from pydantic import TypeAdapter
+
+from wicketgate.access.shares import RETRY_AFTER_S
+from wicketgate.errors import ConnectRequired, RateLimited
+from wicketgate.login.browsers import Browsers
+from wicketgate.login.client import LoginClient
+from wicketgate.login.failures import Declined, LoginFailure
+from wicketgate.login.grants import Grant, GrantEvent, Grants
+from wicketgate.login.login_flow import BrowserSession, Login
+from wicketgate.login.logins import Logins, TooManyLogins
+from wicketgate.login.registrar import Registration
+from wicketgate.login.registrations import Registrations
+from wicketgate.login.rows import LoginsAway
+from wicketgate.login.sealed_rows import SealedRows
+from wicketgate.login.server_login import ServerLogin
+from wicketgate.login.user_grants import UserGrants
+from wicketgate.task_end import end_tasks
+
+log = logging.getLogger("wicketgate.login")
+
+CALLBACK = "/connect/callback"
+DOCUMENT = "/oauth/client.json"
+_CLOSE_S = 12.0
+Connect = Callable[[str], Awaitable[ConnectRequired]]
+"""Offers the actor a login. Raises RateLimited and LoginsAway."""
+_REGISTRATION = TypeAdapter(Registration)
+
+
+@dataclass(slots=True)
+class _Server:
+    login: ServerLogin
+    grants: UserGrants
+    watching: "asyncio.Task[None] | None" = None
+
+
+class UserLogins:
+    """*public_url* is that of the gate, without a slash at its end. *now* is the time of day,
+    *clock* monotonic, both in seconds. *new_number* gives a number that does not come again. *report* gets news of
+    grants; it must neither wait nor fail."""
+
+    def __init__(
+        self,
+        rows: SealedRows,
+        public_url: str,
+        now: Callable[[], float],
+        clock: Callable[[], float],
+        new_number: Callable[[], int],
+        report: Callable[[GrantEvent], None],
+    ) -> None:
+        self.rows = rows
+        self.public_url = public_url
+        self.logins = Logins(rows, now)
+        self.browsers = Browsers(rows, now)
+        self.grants = Grants(rows, now, new_number, report)
+        self._registrations = Registrations[Registration](rows, _packed, _REGISTRATION.validate_python)
+        self._clock = clock
+        self._servers: dict[str, _Server] = {}
+        self._at_issuers: set[str] = set()
+        self._running = False
+        self._watching: set[asyncio.Task[None]] = set()
+        self._finishing: set[asyncio.Task[Login]] = set()
+
+    def of(self, name: str, client: LoginClient) -> UserGrants:
+        """Return the credentials of all callers at the server *name*, in place of those that were made before."""
+        login = ServerLogin(client, self._registrations, f"{self.public_url}{CALLBACK}", self._clock)
+
+        async def connect(actor: str, scopes: frozenset[str]) -> ConnectRequired:
+            return await self.offer(actor, name, scopes)
+
+        made = _Server(login, UserGrants(name, self.grants, login.refresh, connect, self._clock))
+        former, self._servers[name] = self._servers.get(name), made
+        if former is not None and former.watching is not None:
+            former.watching.cancel()
+        if self._running:
+            self._watch(made)
+        return made.grants
+
+    def at_issuer(self, name: str) -> Connect:
+        """Return what offers a login for the server *name* to callers who need only one at their own issuer."""
+        self._at_issuers.add(name)
+
+        async def connect(actor: str) -> ConnectRequired:
+            return await self.offer(actor, name)
+
+        return connect
+
+    def keep_only(self, names: Iterable[str]) -> None:
+        """Forget the ways to the servers that are not among *names*; what was granted there stays kept."""
+        names = frozenset(names)
+        for name in self._servers.keys() - names:
+            watching = self._servers.pop(name).watching
+            if watching is not None:
+                watching.cancel()
+        self._at_issuers &= names
+
+    @property
+    def names(self) -> Sequence[str]:
+        """The servers with logins of users."""
+        return list(self._servers)
+
+    def has(self, name: str) -> bool:
+        return name in self._servers or name in self._at_issuers
+
+    def is_at_issuer(self, name: str) -> bool:
+        """True if callers of this server need a login at their own issuer, and none at the server's."""
+        return name in self._at_issuers and name not in self._servers
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Grants are looked after while the context is open; the rows are closed at its end."""
+        self._running = True
+        for server in self._servers.values():
+            self._watch(server)
+        try:
+            yield
+        finally:
+            self._running = False
+            if self._finishing:
+                await asyncio.wait(self._finishing, timeout=_CLOSE_S)
+                await end_tasks(*self._finishing)
+            for task in self._watching:
+                task.cancel()
+            if self._watching:
+                await asyncio.wait(self._watching)
+            await self.rows.aclose()
+
+    async def offer(self, actor: str, name: str, scopes: frozenset[str] = frozenset()) -> ConnectRequired:
+        """Offer *actor* a login at *name*. Raises RateLimited and LoginsAway."""
+        try:
+            login = await self.logins.offer(actor, name, scopes)
+        except TooManyLogins:
+            raise RateLimited(
+                f"Too many logins at {name} are under way. Finish one of them, or wait until they expire.",
+                path=name,
+                details={"scope": "actor", "retry_after_s": RETRY_AFTER_S},
+            ) from None
+        first = f"Log in for {name}" if self.is_at_issuer(name) else f"Connect your account at {name}"
+        return ConnectRequired(
+            f"{first} first: open the link in a browser. Nothing was run.",
+            upstream=name,
+            url=self.link(login),
+            expires_at=login.expires_at,
+            flow=login.flow,
+        )
+
+    def link(self, login: Login) -> str:
+        """The page of *login*."""
+        return f"{self.public_url}/connect/{login.upstream}?f={quote(login.flow, safe='')}"
+
+    def server(self, name: str) -> ServerLogin | None:
+        server = self._servers.get(name)
+        return None if server is None else server.login
+
+    async def come_back(self, came: Mapping[str, str], session: BrowserSession) -> Login:
+        """Lead the login that *came* back with the browser to its outcome, and return it. Raises LoginRefused and
+        LoginsAway."""
+        login = await self.logins.come_back(came.get("state", ""), session, came.get("iss"))
+        # From here on the code is used up: whoever closes the page does not keep the grant from being kept.
+        finishing = asyncio.create_task(self._end(login, came), name="end of a login")
+        self._finishing.add(finishing)
+        finishing.add_done_callback(self._finished)
+        return await asyncio.shield(finishing)
+
+    def _finished(self, task: "asyncio.Task[Login]") -> None:
+        self._finishing.discard(task)
+        if not task.cancelled():
+            task.exception()  # whoever waited may have left
+
+    async def _end(self, login: Login, came: Mapping[str, str]) -> Login:
+        server = self.server(login.upstream)
+        if server is None:
+            return await self.logins.failed(login, "the server is gone")
+        try:
+            tokens = await server.finish(login, came)
+        except Declined as declined:
+            log.info("%s: login of %s: %s", login.upstream, login.actor, declined.detail)
+            return await self.logins.declined(login, "it was declined there")
+        except LoginFailure as failure:
+            log.warning("%s: login of %s: %s", login.upstream, login.actor, failure.detail)
+            return await self.logins.failed(login, failure.why)
+        grant = await self.grants.keep(login.actor, login.upstream, tokens)
+        return await self.logins.granted(login, grant.number)
+
+    async def revoke(self, actor: str, name: str, by: str) -> list[Grant]:
+        """End the grants of *actor* at *name*, here and then at their issuers, as far as these can be reached; return
+        them as they were. Raises LoginsAway."""
+        ended = await self.grants.revoke(actor, name, by)
+        server = self.server(name)
+        if server is None:
+            return ended
+        for grant in ended:
+            self._servers[name].grants.ended(grant)
+        for grant in ended:
+            try:
+                await server.revoke(grant)
+            except LoginFailure as failure:
+                log.warning("%s: a grant has ended here, and perhaps not at its issuer: %s", name, failure.detail)
+            except LoginsAway:
+                log.warning("%s: a grant has ended here, and perhaps not at its issuer", name)
+        return ended
+
+    def _watch(self, server: _Server) -> None:
+        server.watching = task = asyncio.create_task(_looked_after(server.grants), name="grants in use")
+        self._watching.add(task)
+        task.add_done_callback(self._watching.discard)
+
+
+async def _looked_after(grants: UserGrants) -> None:
+    try:
+        await grants.watch()
+    finally:
+        await grants.aclose()
+
+
+def _packed(registration: Registration) -> Mapping[str, object]:
+    packed: Mapping[str, object] = _REGISTRATION.dump_python(registration, mode="json")
+    return packed

@@ -1,0 +1,274 @@
+"""UserUpstream: one MCP server, with a session for each of its callers' own accounts (UP-170 to UP-176).
+
+A session is a McpServerUpstream of its own, under the credentials of one grant and no other. It is opened by the first
+call, and closed when nothing has used it for a while, when another needs its place, or when its grant has ended. The
+tools are those that the first account was shown: they are listed for everybody, and a call that another account may not
+make is answered by the server.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any
+
+from wicketgate.access.identity import Identity
+from wicketgate.access.shares import RETRY_AFTER_S
+from wicketgate.errors import ConnectRequired, IssuerAway, RateLimited, UpstreamUnavailable
+from wicketgate.fleet.features import FeatureChange
+from wicketgate.fleet.server_log import ServerEventKind
+from wicketgate.login.user_credentials import GrantName, UserCredentials
+from wicketgate.net import Credentials
+from wicketgate.ports import CallContext, UpstreamStatus
+from wicketgate.upstreams.mcp.account_session import AccountSession
+from wicketgate.upstreams.mcp.grant_credentials import issuer_away
+from wicketgate.upstreams.mcp.upstream import McpServerUpstream
+from wicketgate.upstreams.mcp.user_features import UserFeatures
+
+log = logging.getLogger("wicketgate.upstream")
+
+IDLE_S = 300.0
+MAX_SESSIONS = 200
+WAITS = "waits for a first login"
+_DOWN_S = 60.0
+"""Nothing is tried without a caller, so a failure says nothing of the server after a while."""
+_GIVES_S = 86_400.0
+"""After so long without a session of the account that gave the tools, another gives them."""
+
+Note = Callable[[ServerEventKind, str], None]
+Make = Callable[[Credentials, Note], McpServerUpstream]
+"""Makes the upstream of one session, which notes when it begins and ends."""
+
+
+class UserUpstream:
+    """Implements Upstream, PerUser, HasSpellings, HasLeftOut and HasFeatures. It is of use while ``supervise`` runs."""
+
+    def __init__(
+        self,
+        name: str,
+        users: UserCredentials,
+        make: Make,
+        *,
+        now: Callable[[], float],
+        max_sessions: int = MAX_SESSIONS,
+        idle_s: float = IDLE_S,
+        note: Note = lambda kind, why: None,
+    ) -> None:
+        """*now* is a clock in seconds. *note* is told when the server can be reached, and when it cannot."""
+        self._name = name
+        self._users = users
+        self._make = make
+        self._now = now
+        self._max_sessions = max_sessions
+        self._idle_s = idle_s
+        self._note = note
+        self._sessions: dict[GrantName, AccountSession] = {}
+        self._group: asyncio.TaskGroup | None = None
+        self._changed: Callable[[str], None] = _unheard
+        self._connections = 0
+        self._trouble = UpstreamStatus("ready")
+        self._down_until = 0.0
+        self._observed = False
+        # The account that gave the tools, and what it gave.
+        self._giver: GrantName | None = None
+        self._gives_until = 0.0
+        self._tools: Sequence[Mapping[str, Any]] | None = None
+        self._left_out: Sequence[str] = ()
+        self._spellings: tuple[str, ...] = ()
+        self.features = UserFeatures(name, self)
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def waits(self) -> bool:
+        return self._tools is None
+
+    @property
+    def status(self) -> UpstreamStatus:
+        """``down`` for a minute after an attempt that did not reach the server, or until another does."""
+        trouble, connections = self._trouble, self._connections
+        if trouble.phase == "down" and self._now() < self._down_until:
+            return UpstreamStatus("down", trouble.error, connections, trouble.last_error, trouble.detail)
+        if self._group is None:
+            return UpstreamStatus("connecting", "", connections)
+        if self.waits and not any(session.is_open for session in self._sessions.values()):
+            return UpstreamStatus("waiting", WAITS, connections, trouble.last_error)
+        return UpstreamStatus("ready", "", connections, trouble.last_error)
+
+    @property
+    def spellings(self) -> tuple[str, ...]:
+        return self._spellings
+
+    @property
+    def left_out(self) -> Sequence[str]:
+        return self._left_out
+
+    @property
+    def sessions(self) -> int:
+        """The number of accounts that have a session now."""
+        return len(self._sessions)
+
+    async def supervise(self, changed: Callable[[str], None]) -> None:
+        """Sessions live within this."""
+        if not self._observed:
+            self._observed = True
+            self._users.observe(self._ended)
+        self._changed = changed
+        async with asyncio.TaskGroup() as self._group:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                self._group = None
+                for session in list(self._sessions.values()):
+                    self._close(session)
+
+    async def list_tools(self) -> Sequence[Mapping[str, Any]]:
+        """Those that the first account gave, which are read anew while it has a session. Raises UpstreamUnavailable
+        before there is one."""
+        session = None if self._giver is None else self._sessions.get(self._giver)
+        if session is None or not session.is_open:
+            return self._known_tools()
+        with session.in_use():
+            try:
+                tools = await session.upstream.list_tools()
+            except (ConnectRequired, IssuerAway):
+                return self._known_tools()
+            self._left_out, self._spellings = session.upstream.left_out, session.upstream.spellings
+        self._tools = tools
+        return tools
+
+    def _known_tools(self) -> Sequence[Mapping[str, Any]]:
+        if self._tools is None:
+            raise UpstreamUnavailable(f"{self._name} {WAITS}.")
+        return self._tools
+
+    async def call_tool(
+        self, name: str, arguments: Mapping[str, Any], context: CallContext, timeout_s: float
+    ) -> Mapping[str, Any]:
+        async with self.session_of(context.identity) as session:
+            call = partial(session.upstream.call_tool, name, arguments, timeout_s=timeout_s)
+            return await session.run(context, call)
+
+    async def account_of(self, identity: Identity) -> GrantName | None:
+        try:
+            return await self._users.known(identity)
+        except UpstreamUnavailable as error:
+            raise issuer_away(error) from None
+
+    async def connect(self, identity: Identity) -> None:
+        async with self.session_of(identity):
+            pass
+
+    @asynccontextmanager
+    async def session_of(self, identity: Identity) -> AsyncIterator[AccountSession]:
+        """The open session of this caller's account, which stays for as long as the block lasts. Raises
+        ConnectRequired, UpstreamUnavailable and RateLimited."""
+        try:
+            grant = await self._users.named(identity)
+        except UpstreamUnavailable as error:
+            raise issuer_away(error) from None
+        async with self.session_at(grant) as session:
+            yield session
+
+    @asynccontextmanager
+    async def session_at(self, grant: GrantName) -> AsyncIterator[AccountSession]:
+        """As ``session_of``, by the name of the account's grant."""
+        session = self._sessions.get(grant) or self._opened(grant)
+        with session.in_use():
+            await session.ready()
+            yield session
+
+    def follow(self, actor: str) -> None:
+        """The resources that *actor* follows are others now."""
+        for session in self._sessions.values():
+            if session.grant.actor in ("", actor):
+                self._follow(session)
+
+    def _follow(self, session: AccountSession) -> None:
+        uris = self.features.followed_by(session.grant)
+        session.follow(uris)
+
+    def _opened(self, grant: GrantName) -> AccountSession:
+        """A new session, which is being opened. Raises UpstreamUnavailable and RateLimited."""
+        if self._group is None:
+            raise UpstreamUnavailable(f"{self._name} is not connected (connecting).")
+        if len(self._sessions) >= self._max_sessions:
+            self._make_room()
+        session = AccountSession(self._name, self._users, grant, self._idle_s, self._now, self._close)
+        session.upstream = self._make(session.credentials, lambda kind, why: self._noted(session, kind, why))
+        session.upstream.features.watch(lambda change: self._heard(session, change))
+        self._follow(session)
+        self._sessions[grant] = session
+        session.task = self._group.create_task(self._run(session), name=f"session at {self._name}")
+        return session
+
+    async def _run(self, session: AccountSession) -> None:
+        try:
+            await session.upstream.supervise(lambda _: self._tools_changed(session))
+        except Exception:
+            log.exception("%s: a session of one account failed", self._name)
+        finally:
+            self._close(session)
+
+    def _noted(self, session: AccountSession, kind: ServerEventKind, why: str) -> None:
+        """A session has begun, has ended, or did not come about."""
+        if kind == "ready":
+            self._connections += 1
+            if self._trouble.phase == "down" or self._connections == 1:
+                self._note("ready", "")
+            self._trouble = UpstreamStatus("ready", "", 0, self._trouble.report)
+            if self._may_give(session.grant):
+                self._giver, self._gives_until = session.grant, self._now() + _GIVES_S
+                self.features.supported_by(session.upstream)
+            session.opened()
+            return
+        trouble = session.credentials.trouble
+        if trouble is None and kind == "down":
+            # The state of the upstream is that of the server, as the last session found it.
+            found = session.upstream.status
+            if self._trouble.error != why:
+                self._note("down", why)
+            self._trouble = UpstreamStatus("down", found.error or why, 0, why, why)
+            self._down_until = self._now() + _DOWN_S
+        session.failed(trouble or UpstreamUnavailable(f"{self._name} cannot be reached ({why})."))
+        if not session.follows:
+            self._close(session)
+
+    def _may_give(self, grant: GrantName) -> bool:
+        giver = self._giver
+        return giver is None or giver.actor == grant.actor or self._now() > self._gives_until
+
+    def _tools_changed(self, session: AccountSession) -> None:
+        if self._giver == session.grant:
+            self._changed(self._name)
+
+    def _heard(self, session: AccountSession, change: FeatureChange) -> None:
+        self.features.heard(session.grant, change)
+
+    def _ended(self, grant: GrantName) -> None:
+        """The grant has ended, or another one took its place."""
+        if self._giver == grant:
+            self._giver = None
+        if (session := self._sessions.get(grant)) is not None:
+            self._close(session)
+
+    def _make_room(self) -> None:
+        idle = [session for session in self._sessions.values() if not session.users]
+        if not idle:
+            raise RateLimited(
+                f"{self._name} is used by as many accounts at once as it may be. Nothing was run; try again later.",
+                details={"scope": "upstream", "limit": self._max_sessions, "retry_after_s": RETRY_AFTER_S},
+            )
+        self._close(min(idle, key=lambda session: (bool(session.follows), session.used_at)))
+
+    def _close(self, session: AccountSession) -> None:
+        if self._sessions.get(session.grant) is session:
+            del self._sessions[session.grant]
+        session.close()
+
+
+def _unheard(name: str) -> None:
+    """The listener before there is one."""
