@@ -157,6 +157,7 @@ class ConnectPages:
             self._own_host,
             f"{self._url}/connect/{upstream}",
             {"f": flow, "t": login.csrf, "i": _shown(place.issuer, scopes)},
+            for_all=self._logins.is_shared(upstream),
         )
         return HTMLResponse(text, headers=dict(pages.OF_FORMS))
 

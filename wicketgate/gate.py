@@ -46,7 +46,7 @@ from wicketgate.config.runtime import (
 from wicketgate.config.settings import FACES, Settings
 from wicketgate.config.shares import make_place_store, make_shares
 from wicketgate.config.upstreams import UsersOf, guarded, make_member, make_members, outgoing_rules, upstream_limits
-from wicketgate.config.user_logins import make_browser_logins, make_user_logins, users_of
+from wicketgate.config.user_logins import make_browser_logins, make_user_logins, shared_of, users_of
 from wicketgate.engine.detached import DetachedRuns
 from wicketgate.engine.limits import Drain, StreamLimit
 from wicketgate.engine.loop import Engine
@@ -137,7 +137,7 @@ class Gate:
             settings, self.seal, self.audit_events.approval_decided, self.storage, self._redis, self.peers
         )
         # Whoever passes *users* in keeps their logins too.
-        self.user_logins = None
+        self.user_logins, shared = None, None
         self._keeps_id_tokens = users is None and upstreams is None and id_tokens is None
         self._id_token_issuers = id_token_issuers(settings) if self._keeps_id_tokens else {}
         if users is None and upstreams is None:
@@ -149,6 +149,7 @@ class Gate:
                 id_tokens=self._keeps_id_tokens,
             )
             users = users_of(self.user_logins, outgoing)
+            shared = shared_of(settings, self.user_logins, outgoing)
             waiting = None if self.user_logins is None else KeptLogins(self.user_logins.logins)
         self.id_tokens, at_issuer = None, None
         if self.user_logins is not None:
@@ -158,7 +159,7 @@ class Gate:
         turns, self._haste = Turns(), asyncio.Event()
         users = with_exchanges(users, self.issuers, outgoing, clock, id_tokens or self.id_tokens, at_issuer)
         self.fleet = MultiplexUpstream(
-            make_members(settings, outgoing, turns, self._haste, owner, self.server_logs, users)
+            make_members(settings, outgoing, turns, self._haste, owner, self.server_logs, users, shared)
             if upstreams is None
             else [guarded(upstream) for upstream in upstreams]
         )
@@ -226,6 +227,7 @@ class Gate:
                 owner=owner,
                 logs=self.server_logs,
                 users=users,
+                shared=shared,
             ),
         )
         self.loaded_at = clock()
@@ -398,7 +400,9 @@ class Gate:
         if self.user_logins is not None:
             self.user_logins.rows.seal.replace_keys(settings.auth.ring())
             self.user_logins.keep_only(
-                each.name for each in settings.upstreams if each.connects_users or each.needs_id_tokens
+                each.name
+                for each in settings.upstreams
+                if each.connects_users or each.needs_id_tokens or each.needs_operator_login
             )
         if self.auditor is not None:
             self.auditor.use_key(settings.auth.digest_key)

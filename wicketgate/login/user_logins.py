@@ -22,6 +22,7 @@ from wicketgate.login.registrations import Registrations
 from wicketgate.login.rows import LoginsAway
 from wicketgate.login.sealed_rows import SealedRows
 from wicketgate.login.server_login import ServerLogin
+from wicketgate.login.user_grants import Connect as Offer
 from wicketgate.login.user_grants import UserGrants
 from wicketgate.task_end import end_tasks
 
@@ -39,6 +40,7 @@ _REGISTRATION = TypeAdapter(Registration)
 class _Server:
     login: ServerLogin
     grants: UserGrants
+    shared: bool
     watching: "asyncio.Task[None] | None" = None
 
 
@@ -71,12 +73,24 @@ class UserLogins:
 
     def of(self, name: str, client: LoginClient) -> UserGrants:
         """Return the credentials of all callers at the server *name*, in place of those that were made before."""
-        login = ServerLogin(client, self._registrations, f"{self.public_url}{CALLBACK}", self._clock)
 
         async def connect(actor: str, scopes: frozenset[str]) -> ConnectRequired:
             return await self.offer(actor, name, scopes)
 
-        made = _Server(login, UserGrants(name, self.grants, login.refresh, connect, self._clock))
+        return self._made(name, client, connect, shared=False)
+
+    def shared(self, name: str, client: LoginClient) -> UserGrants:
+        """As ``of``, with one grant for all callers. No call offers a login for it: an operator asks for one."""
+
+        async def nobody(actor: str, scopes: frozenset[str]) -> ConnectRequired:
+            return ConnectRequired("It needs a login by its operator.", upstream=name)
+
+        return self._made(name, client, nobody, shared=True)
+
+    def _made(self, name: str, client: LoginClient, connect: Offer, *, shared: bool) -> UserGrants:
+        login = ServerLogin(client, self._registrations, f"{self.public_url}{CALLBACK}", self._clock)
+        grants = UserGrants(name, self.grants, login.refresh, connect, self._clock, shared=shared)
+        made = _Server(login, grants, shared)
         former, self._servers[name] = self._servers.get(name), made
         if former is not None and former.watching is not None:
             former.watching.cancel()
@@ -105,7 +119,15 @@ class UserLogins:
     @property
     def names(self) -> Sequence[str]:
         """The servers with logins of users."""
-        return list(self._servers)
+        return [name for name, server in self._servers.items() if not server.shared]
+
+    @property
+    def shared_names(self) -> Sequence[str]:
+        """The servers with one login for all callers, by an operator."""
+        return [name for name, server in self._servers.items() if server.shared]
+
+    def is_shared(self, name: str) -> bool:
+        return name in self._servers and self._servers[name].shared
 
     def has(self, name: str) -> bool:
         return name in self._servers or name in self._at_issuers
@@ -143,7 +165,8 @@ class UserLogins:
                 path=name,
                 details={"scope": "actor", "retry_after_s": RETRY_AFTER_S},
             ) from None
-        first = f"Log in for {name}" if self.is_at_issuer(name) else f"Connect your account at {name}"
+        own = name in self.names
+        first = f"Connect your account at {name}" if own else f"Log in for {name}"
         return ConnectRequired(
             f"{first} first: open the link in a browser. Nothing was run.",
             upstream=name,
@@ -187,7 +210,8 @@ class UserLogins:
         except LoginFailure as failure:
             log.warning("%s: login of %s: %s", login.upstream, login.actor, failure.detail)
             return await self.logins.failed(login, failure.why)
-        grant = await self.grants.keep(login.actor, login.upstream, tokens)
+        owner = "" if self.is_shared(login.upstream) else login.actor
+        grant = await self.grants.keep(owner, login.upstream, tokens, login.actor)
         return await self.logins.granted(login, grant.number)
 
     async def revoke(self, actor: str, name: str, by: str) -> list[Grant]:
