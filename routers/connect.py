@@ -171,6 +171,7 @@ class ConnectPages:
         if login.is_open and login.actor == session.actor and await self._id_tokens.id_token_of(login.actor) is None:
             return self._identify(request, upstream, flow)
         await self._logins.logins.log_in(flow, session)
+        self._audit.connection(session.actor, upstream, "logged in: at its issuer")
         return _said(200, "Logged in", f"Calls of {upstream} work now. You can close this window; the call goes on.")
 
     async def decide(self, request: Request) -> Response:
@@ -321,6 +322,12 @@ class ConnectPages:
             self._audit.connection("", request.path_params.get("upstream", ""), "failed: another issuer", "failed")
         return _said(status, title, sentence)
 
+    def not_begun(self, request: Request, failure: LoginFailure) -> None:
+        """Counts a login whose page found no way to the issuer."""
+        upstream = request.path_params.get("upstream", "")
+        if self._logins.has(upstream):
+            self._logins.counts.not_begun(upstream, failure)
+
     async def _others(self, request: Request) -> Response:
         session = await self._session(request)
         actor = session.actor if session is not None else ""
@@ -362,6 +369,7 @@ def _page(connect: ConnectPages, answer: Answer) -> Answer:
             return await connect.refused(request, refusal)
         except LoginFailure as failure:
             log.warning("a page of a login: %s", failure.detail)
+            connect.not_begun(request, failure)
             return _said(502, "The login failed", f"Nothing was connected: {failure.why}.", "Try again in a while.")
         except LoginsAway:
             return _said(503, *_AWAY)

@@ -62,6 +62,7 @@ from wicketgate.gateway.lifecycle import Lifecycle
 from wicketgate.gateway.options import HeapKeeper, Meter, NoMeter
 from wicketgate.gateway.traffic import Traffic
 from wicketgate.gateway.upstream_reports import UpstreamReport
+from wicketgate.login.counts import ExchangeEvent, LoginCounts
 from wicketgate.login.exchange import IdTokens
 from wicketgate.login.kept_id_tokens import KeptIdTokens
 from wicketgate.login.kept_logins import KeptLogins
@@ -136,6 +137,7 @@ class Gate:
         self.approvals = make_approval_desk(
             settings, self.seal, self.audit_events.approval_decided, self.storage, self._redis, self.peers
         )
+        self.login_counts = LoginCounts()
         # Whoever passes *users* in keeps their logins too.
         self.user_logins, shared = None, None
         self._keeps_id_tokens = users is None and upstreams is None and id_tokens is None
@@ -144,6 +146,7 @@ class Gate:
             self.user_logins = make_user_logins(
                 settings,
                 self.audit_events.of_grant,
+                self.login_counts,
                 self.storage,
                 self._redis,
                 id_tokens=self._keeps_id_tokens,
@@ -157,7 +160,9 @@ class Gate:
             at_issuer = self.user_logins.at_issuer if self._keeps_id_tokens else None
         self.browser_logins = make_browser_logins(self.user_logins, self.issuers, outgoing, self.id_tokens)
         turns, self._haste = Turns(), asyncio.Event()
-        users = with_exchanges(users, self.issuers, outgoing, clock, id_tokens or self.id_tokens, at_issuer)
+        users = with_exchanges(
+            users, self.issuers, outgoing, clock, id_tokens or self.id_tokens, at_issuer, self._exchanged
+        )
         self.fleet = MultiplexUpstream(
             make_members(settings, outgoing, turns, self._haste, owner, self.server_logs, users, shared)
             if upstreams is None
@@ -385,6 +390,10 @@ class Gate:
     async def read_pins(self) -> None:
         """Reads the lock file of pins again, and puts it in force. Raises ConfigError; then nothing has changed."""
         await self._applied.read_pins()
+
+    def _exchanged(self, event: ExchangeEvent) -> None:
+        self.login_counts.exchanges[event.upstream, event.outcome] += 1
+        self.audit_events.of_exchange(event)
 
     def _put_in_force(self, settings: Settings) -> None:
         auth = settings.auth

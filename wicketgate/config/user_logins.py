@@ -13,6 +13,7 @@ from wicketgate.config.upstreams import SharedOf, UsersOf
 from wicketgate.errors import ConfigError
 from wicketgate.login.browser_logins import BrowserLogins
 from wicketgate.login.carrier import Carrier
+from wicketgate.login.counts import LoginCounts
 from wicketgate.login.grants import GrantEvent
 from wicketgate.login.kept_id_tokens import KeptIdTokens
 from wicketgate.login.shared_grant import SharedGrant
@@ -31,6 +32,7 @@ _NUMBER_BITS = 53
 def make_user_logins(
     settings: Settings,
     report: Callable[[GrantEvent], None],
+    counts: LoginCounts,
     measures: StorageMeasures | None = None,
     redis: "RedisLink | None" = None,
     *,
@@ -57,7 +59,7 @@ def make_user_logins(
         raise ConfigError("upstreams.callback: with logins another name is needed; this one is a path here")
     rows = make_sealed_rows(settings, measures, redis)
     number = lambda: secrets.randbits(_NUMBER_BITS)  # noqa: E731
-    return UserLogins(rows, settings.server.public_url, time, monotonic, number, report)
+    return UserLogins(rows, settings.server.public_url, time, monotonic, number, report, counts)
 
 
 def users_of(logins: UserLogins | None, outgoing: Outgoing) -> UsersOf:

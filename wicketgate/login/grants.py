@@ -41,12 +41,13 @@ class Grant:
         return row_key("grant", self.actor, self.upstream, self.issuer, self.resource)
 
 
-GrantEventKind = Literal["granted", "refused", "revoked"]
+GrantEventKind = Literal["granted", "refused", "revoked", "left"]
 
 
 @dataclass(frozen=True, slots=True)
 class GrantEvent:
-    """News of a grant for the audit log. *refused*: the issuer took the refresh token no more. *by* is the actor that
+    """News of a grant for the audit log. *refused*: the issuer took the refresh token no more. *left*: one that was
+    revoked, and of which its issuer could not be told. *by* is the actor that
     did it; empty for the issuer."""
 
     kind: GrantEventKind

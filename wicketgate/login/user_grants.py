@@ -8,6 +8,7 @@ from weakref import WeakSet
 
 from wicketgate.access.identity import Identity
 from wicketgate.errors import ConnectRequired, UpstreamUnavailable
+from wicketgate.login.counts import RefreshOutcome
 from wicketgate.login.grants import Grant, Grants
 from wicketgate.login.refreshing import GrantEnded, NotRefreshed, Refresher
 from wicketgate.login.rows import LoginsAway
@@ -41,6 +42,7 @@ class UserGrants:
 
     *place* gives the issuer and the resource that are in force, None while they are not known: a grant from another
     issuer, or for another resource, is not used. With *shared* all callers have the grant of the gate itself.
+    *count* gets the outcome of each refresh of this process.
     """
 
     def __init__(
@@ -53,10 +55,11 @@ class UserGrants:
         *,
         place: Callable[[], Place | None] = lambda: None,
         shared: bool = False,
+        count: Callable[[RefreshOutcome], None] = lambda outcome: None,
     ) -> None:
         self._name = name
         self._grants = grants
-        self._refresher = Refresher(grants, refresh, clock)
+        self._refresher = Refresher(grants, refresh, clock, count)
         self._connect = connect
         self._clock = clock
         self._place = place

@@ -13,9 +13,10 @@ from wicketgate.access.shares import RETRY_AFTER_S
 from wicketgate.errors import ConnectRequired, RateLimited
 from wicketgate.login.browsers import Browsers
 from wicketgate.login.client import LoginClient
+from wicketgate.login.counts import LoginCounts, RefreshOutcome
 from wicketgate.login.failures import Declined, LoginFailure
 from wicketgate.login.grants import Grant, GrantEvent, Grants
-from wicketgate.login.login_flow import BrowserSession, Login
+from wicketgate.login.login_flow import DECLINED_THERE, SERVER_GONE, BrowserSession, Login
 from wicketgate.login.logins import Logins, TooManyLogins
 from wicketgate.login.registrar import Registration
 from wicketgate.login.registrations import Registrations
@@ -47,7 +48,7 @@ class _Server:
 class UserLogins:
     """*public_url* is that of the gate, without a slash at its end. *now* is the time of day,
     *clock* monotonic, both in seconds. *new_number* gives a number that does not come again. *report* gets news of
-    grants; it must neither wait nor fail."""
+    grants; it must neither wait nor fail. *counts* are kept for the metrics."""
 
     def __init__(
         self,
@@ -57,10 +58,13 @@ class UserLogins:
         clock: Callable[[], float],
         new_number: Callable[[], int],
         report: Callable[[GrantEvent], None],
+        counts: LoginCounts,
     ) -> None:
         self.rows = rows
         self.public_url = public_url
-        self.logins = Logins(rows, now)
+        self.counts = counts
+        self._report = report
+        self.logins = Logins(rows, now, counts.of_login)
         self.browsers = Browsers(rows, now)
         self.grants = Grants(rows, now, new_number, report)
         self._registrations = Registrations[Registration](rows, _packed, _REGISTRATION.validate_python)
@@ -89,7 +93,11 @@ class UserLogins:
 
     def _made(self, name: str, client: LoginClient, connect: Offer, *, shared: bool) -> UserGrants:
         login = ServerLogin(client, self._registrations, f"{self.public_url}{CALLBACK}", self._clock)
-        grants = UserGrants(name, self.grants, login.refresh, connect, self._clock, shared=shared)
+
+        def count(outcome: RefreshOutcome) -> None:
+            self.counts.refreshes[name, outcome] += 1
+
+        grants = UserGrants(name, self.grants, login.refresh, connect, self._clock, shared=shared, count=count)
         made = _Server(login, grants, shared)
         former, self._servers[name] = self._servers.get(name), made
         if former is not None and former.watching is not None:
@@ -201,12 +209,12 @@ class UserLogins:
     async def _end(self, login: Login, came: Mapping[str, str]) -> Login:
         server = self.server(login.upstream)
         if server is None:
-            return await self.logins.failed(login, "the server is gone")
+            return await self.logins.failed(login, SERVER_GONE)
         try:
             tokens = await server.finish(login, came)
         except Declined as declined:
             log.info("%s: login of %s: %s", login.upstream, login.actor, declined.detail)
-            return await self.logins.declined(login, "it was declined there")
+            return await self.logins.declined(login, DECLINED_THERE)
         except LoginFailure as failure:
             log.warning("%s: login of %s: %s", login.upstream, login.actor, failure.detail)
             return await self.logins.failed(login, failure.why)
@@ -226,10 +234,10 @@ class UserLogins:
         for grant in ended:
             try:
                 await server.revoke(grant)
-            except LoginFailure as failure:
-                log.warning("%s: a grant has ended here, and perhaps not at its issuer: %s", name, failure.detail)
-            except LoginsAway:
-                log.warning("%s: a grant has ended here, and perhaps not at its issuer", name)
+            except (LoginFailure, LoginsAway) as failure:
+                why = failure.detail if isinstance(failure, LoginFailure) else "the store is away"
+                log.warning("%s: a grant has ended here, and perhaps not at its issuer: %s", name, why)
+                self._report(GrantEvent("left", grant.actor, name, grant.issuer, by))
         return ended
 
     def _watch(self, server: _Server) -> None:
