@@ -153,7 +153,8 @@ class Gate:
             )
             users = users_of(self.user_logins, outgoing)
             shared = shared_of(settings, self.user_logins, outgoing)
-            waiting = None if self.user_logins is None else KeptLogins(self.user_logins.logins)
+            kept = self.user_logins
+            waiting = None if kept is None else KeptLogins(kept.logins, kept.heard)
         self.id_tokens, at_issuer = None, None
         if self.user_logins is not None:
             self.id_tokens = KeptIdTokens(self.user_logins.rows, lambda: self._id_token_issuers, clock)

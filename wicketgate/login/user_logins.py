@@ -201,6 +201,12 @@ class UserLogins:
         finishing.add_done_callback(self._finished)
         return await asyncio.shield(finishing)
 
+    def heard(self, login: Login) -> None:
+        """What came of *login*, at whichever process, counts from now on."""
+        server = self._servers.get(login.upstream)
+        if server is not None:
+            server.grants.changed("" if server.shared else login.actor)
+
     def _finished(self, task: "asyncio.Task[Login]") -> None:
         self._finishing.discard(task)
         if not task.cancelled():
@@ -220,6 +226,7 @@ class UserLogins:
             return await self.logins.failed(login, failure.why)
         owner = "" if self.is_shared(login.upstream) else login.actor
         grant = await self.grants.keep(owner, login.upstream, tokens, login.actor)
+        self.heard(login)
         return await self.logins.granted(login, grant.number)
 
     async def revoke(self, actor: str, name: str, by: str) -> list[Grant]:
