@@ -245,7 +245,7 @@ class ConnectPages:
         if not isinstance(found, Identity) or found.issuer:
             self._tries.wrong(source)
             return self._identify(request, upstream, flow, "This key is not accepted here.")
-        return await self._signed_in(request, found.actor, upstream, flow)
+        return await self._signed_in(request, found.actor, upstream, flow, key_id=found.key_id)
 
     async def use_issuer(self, request: Request) -> Response:
         form = await _form(request)
@@ -258,7 +258,7 @@ class ConnectPages:
 
     async def from_issuer(self, request: Request) -> Response:
         who = await self._browsers.finish(request.cookies.get(self._cookies.login, ""), _came(request))
-        answer = await self._signed_in(request, who.actor, who.upstream, who.flow)
+        answer = await self._signed_in(request, who.actor, who.upstream, who.flow, issuer=who.issuer)
         self._cookies.drop(answer, self._cookies.login)
         return answer
 
@@ -273,9 +273,12 @@ class ConnectPages:
         self._cookies.drop(answer, self._cookies.browser)
         return answer
 
-    async def _signed_in(self, request: Request, actor: str, upstream: str, flow: str) -> Response:
+    async def _signed_in(
+        self, request: Request, actor: str, upstream: str, flow: str, *, key_id: str = "", issuer: str = ""
+    ) -> Response:
+        former = request.cookies.get(self._cookies.browser, "")
         try:
-            cookie, _ = await self._logins.browsers.begin(actor, request.cookies.get(self._cookies.browser, ""))
+            cookie, _ = await self._logins.browsers.begin(actor, former, key_id=key_id, issuer=issuer)
         except TooManyBrowsers:
             return _said(429, "Signed in too often", "You are signed in in too many browsers. Sign out of one first.")
         answer = self._back_to(upstream, flow)
@@ -310,7 +313,14 @@ class ConnectPages:
 
     async def _session(self, request: Request) -> BrowserSession | None:
         cookie = request.cookies.get(self._cookies.browser, "")
-        return await self._logins.browsers.find(cookie) if cookie else None
+        session = await self._logins.browsers.find(cookie) if cookie else None
+        if session is None:
+            return None
+        # It lasts no longer than what it began with.
+        if not self._authenticator.stands(Identity(session.actor, (), session.key_id, issuer=session.issuer)):
+            await self._logins.browsers.end(cookie)
+            return None
+        return session
 
     # What goes wrong.
 

@@ -34,11 +34,13 @@ class LoginRefused(Exception):
 @dataclass(frozen=True, slots=True)
 class BrowserSession:
     """A browser that has logged in at the gate. *key* is the hash of its cookie, *expires_at* in seconds since the
-    epoch."""
+    epoch. It did so with the key *key_id*, or at *issuer*, by its name."""
 
     key: str
     actor: str
     expires_at: float
+    key_id: str = ""
+    issuer: str = ""
 
 
 @dataclass(frozen=True, slots=True)
