@@ -335,6 +335,7 @@ def key() -> None:
     show_default=True,
     help="A permission of the actor; may be repeated.",
 )
+@click.option("--role", "roles", multiple=True, help="A role of the actor, for approvals; may be repeated.")
 @click.option("--not-before", metavar="TIME", help="The key is good from then on: 2027-01-31T00:00:00Z.")
 @click.option("--expires-at", metavar="TIME", help="The key is good until then: 2027-01-31T00:00:00Z.")
 @click.option("--expires-in", metavar="DURATION", help="The same, counted from now: 90d, 12h or 30m.")
@@ -343,6 +344,7 @@ def key_new(
     key_id: str,
     actor: str,
     permissions: tuple[str, ...],
+    roles: tuple[str, ...],
     not_before: str | None,
     expires_at: str | None,
     expires_in: str | None,
@@ -355,6 +357,7 @@ def key_new(
         expires_at = _after(expires_in)
     secret, digest = new_key(key_id)
     entry: dict[str, object] = {"id": key_id, "sha256": digest, "actor": actor, "permissions": list(permissions)}
+    entry |= {"roles": list(roles)} if roles else {}
     entry |= {name: at for name, at in (("not_before", not_before), ("expires_at", expires_at)) if at is not None}
     try:
         KeySettings.model_validate(entry)
