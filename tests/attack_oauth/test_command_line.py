@@ -14,7 +14,7 @@ upstreams:
 """
 
 
-@pytest.mark.xfail(strict=True, reason="the mend is that of shared logins, and takes each caller's own account away")
+@pytest.mark.xfail(strict=True, reason="the mend is that of shared logins, which such an upstream does not use")
 @requirement("ACCESS-198")
 @pytest.mark.parametrize("command", ["login", "logout"])
 async def test_a_login_of_users_is_mended_by_the_url_of_the_gate(command: str, tmp_path: Path) -> None:
