@@ -172,7 +172,8 @@ def login(
     """Log in at UPSTREAM in a browser, once for all callers of this gate.
 
     The login is kept on this machine, sealed, and renewed by the gate while its issuer allows. A gate that runs takes
-    it within seconds. With --url it is your own account at a gate that runs, and is kept there.
+    it within seconds. With --url it is your own account at a gate that runs, and is kept there; where all callers
+    share the login, it is that one, with the key of an operator (ops:write).
     """
     if at := asked_url(url):
         if scope or port:
@@ -191,7 +192,8 @@ def login(
 @_at_service
 @with_config
 def logout(upstream: str, url: str | None, key: str | None, config: Path | None) -> None:
-    """End the login at UPSTREAM, here and at its issuer; with --url your own account at a gate that runs."""
+    """End the login at UPSTREAM, here and at its issuer; with --url your own account at a gate that runs, or the login
+    that all callers share there."""
     if at := asked_url(url):
         from app.commands.gate_logins import log_out_at
 
