@@ -17,6 +17,9 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, Literal, NoReturn, Protocol
 
+KEY_PREFIX = "wg_"
+"""The beginning of every key that we make."""
+
 ACTOR_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@:/-]{0,127}")
 PERMISSION_PATTERN = re.compile(r"(?:[A-Za-z0-9_.@-]+|\*)(?::(?:[A-Za-z0-9_.@-]+|\*))*")
 

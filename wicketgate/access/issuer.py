@@ -57,11 +57,13 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class Introspection:
-    """Where and as whom to ask about opaque tokens (RFC 7662). Without *url* the issuer's own document names it."""
+    """Where and as whom to ask about opaque tokens (RFC 7662). Without *url* the issuer's own document names it. Only
+    tokens that begin with *prefix* are the issuer's."""
 
     url: str = ""
     client_id: str = ""
     client_secret: str = field(default="", repr=False)
+    prefix: str = ""
 
 
 @dataclass(frozen=True, slots=True)

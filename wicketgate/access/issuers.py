@@ -14,7 +14,7 @@ from joserfc import jwt
 from joserfc.errors import JoseError
 from joserfc.jws import JWSRegistry
 
-from wicketgate.access.identity import Identity, Lapse, issuer_key_id
+from wicketgate.access.identity import KEY_PREFIX, Identity, Lapse, issuer_key_id
 from wicketgate.access.introspection import Introspector
 from wicketgate.access.issuer import (
     Issuer,
@@ -26,7 +26,7 @@ from wicketgate.access.issuer import (
     read_jwt,
     shows_access,
 )
-from wicketgate.access.key_sets import IssuerAway, KeySet
+from wicketgate.access.key_sets import KeySet
 from wicketgate.access.signed_headers import TrustedGateway
 from wicketgate.net import HttpClient
 
@@ -157,10 +157,13 @@ class Issuers:
         found = read_jwt(token)
         if found is not None:
             return await self._verify_jwt(token, digest, found)
+        known = self._issuer_of(token)
+        if known is None:
+            raise TokenRefused("unknown")
         # An opaque token is asked about once, however many requests come with it.
         asking = self._asking.get(digest)
         if asking is None:
-            asking = self._asking[digest] = asyncio.create_task(self._introspect(token, digest))
+            asking = self._asking[digest] = asyncio.create_task(self._introspect(known, token, digest))
             asking.add_done_callback(lambda task: self._asked(digest, task))
         await asyncio.wait([asking])
         return asking.result()
@@ -232,24 +235,25 @@ class Issuers:
             raise TokenRefused
         return known, claims
 
-    async def _introspect(self, token: str, digest: str) -> Verified:
-        away: IssuerAway | None = None
-        for known in list(self._known.values()):
-            if known.introspector is None:
-                continue
-            try:
-                claims = await known.introspector.claims(token)
-                return self._judged(known.issuer, claims, digest, shown=True)
-            except IssuerAway as failure:
-                away = failure
-            except TokenRefused as refused:
-                if refused.reason != "unknown":
-                    raise
-        if away is not None:
-            raise away
-        nobodys = TokenRefused("unknown")
-        self._refused.put(digest, nobodys, self.clock() + _REFUSED_KEPT_S)
-        raise nobodys
+    def _issuer_of(self, token: str) -> _Known | None:
+        """The one issuer that is asked about an opaque token. Whoever is asked could use the token in its turn, so no
+        other is shown it, and none is shown a key of ours."""
+        if token.startswith(KEY_PREFIX):
+            return None
+        for known in self._known.values():
+            asked = known.issuer.introspection
+            if asked is not None and token.startswith(asked.prefix):
+                return known
+        return None
+
+    async def _introspect(self, known: _Known, token: str, digest: str) -> Verified:
+        assert known.introspector is not None
+        try:
+            claims = await known.introspector.claims(token)
+        except TokenRefused as refused:
+            self._refused.put(digest, refused, self.clock() + _REFUSED_KEPT_S)
+            raise
+        return self._judged(known.issuer, claims, digest, shown=True)
 
     def _judged(self, issuer: Issuer, claims: Mapping[str, Any], digest: str, *, shown: bool) -> Verified:
         now = self.clock()

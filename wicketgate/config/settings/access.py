@@ -12,7 +12,7 @@ from wicketgate.access.identity import ACTOR_PATTERN, HashedKey, Identity, parse
 from wicketgate.access.policy import AccessDefault, AccessPolicy, AccessRule, Condition
 from wicketgate.catalog.name_patterns import split_pattern
 from wicketgate.config.settings.base import SECTION, WORD, Section, refuse_repeats, word_or_section
-from wicketgate.config.settings.issuers import IssuerSettings, TrustedHeaderSettings
+from wicketgate.config.settings.issuers import IssuerSettings, TrustedHeaderSettings, refuse_doubtful_tokens
 
 _MIN_SEAL_KEY_CHARS = 32
 _NOT_A_TIME = "must be a time as in ISO 8601, with its zone: 2027-01-31T00:00:00Z"
@@ -134,6 +134,7 @@ class AuthSettings(Section):
     def _distinct(cls, issuers: tuple[IssuerSettings, ...]) -> tuple[IssuerSettings, ...]:
         refuse_repeats("name", (issuer.name for issuer in issuers))
         refuse_repeats("issuer", (issuer.issuer for issuer in issuers))
+        refuse_doubtful_tokens(issuers)
         return issuers
 
     @model_validator(mode="after")
