@@ -83,8 +83,7 @@ async def test_one_issuer_that_vouches_for_everything_gives_no_actor_of_another(
             await door.issuers.aclose()
 
 
-@pytest.mark.xfail(strict=True, reason="the wait for one of 16 places has no bound")
-@requirement("ACCESS-113", "ACCESS-119")
+@requirement("ACCESS-232")
 async def test_strangers_with_made_up_tokens_do_not_keep_out_those_with_good_ones(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -129,6 +128,23 @@ async def test_old_keys_serve_while_the_issuer_takes_its_time() -> None:
         finally:
             issuer.gate.set()
             await knocking
+
+
+@requirement("ACCESS-232")
+async def test_who_finds_the_queue_full_is_told_at_once() -> None:
+    async with house(introspection=ASKING) as (issuer, door):
+        issuer.gate.clear()
+        most = introspection.MOST_WAITING
+        strangers = [asyncio.create_task(door.knock(f"stranger-{number}")) for number in range(most + 1)]
+        try:
+            async with asyncio.timeout(BOUND_S):
+                done, waiting = await asyncio.wait(strangers, return_when=asyncio.FIRST_COMPLETED)
+            assert [each.result() for each in done] == ["issuer_away"]
+            assert len(waiting) == most
+        finally:
+            for task in strangers:
+                task.cancel()
+            await asyncio.gather(*strangers, return_exceptions=True)
 
 
 PATHS = (
