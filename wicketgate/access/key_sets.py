@@ -1,7 +1,8 @@
 """The keys of an issuer, fetched when they are needed (ACCESS-111 to ACCESS-113).
 
-Many requests that need the same keys wait for one fetch. Keys are fresh for ten minutes, and serve for a day while
-the issuer cannot be reached. A key that is not there is looked for again at most every ten seconds.
+Many requests that need the same keys wait for one fetch. Keys are fresh for ten minutes, are renewed beside the
+requests from half of that on, and serve for a day while the issuer cannot be reached. A key that is not there is looked
+for again at most every ten seconds.
 """
 
 import asyncio
@@ -22,12 +23,15 @@ from wicketgate.net.outgoing import TOO_SLOW, trouble_of
 log = logging.getLogger("wicketgate.access")
 
 FRESH_S = 600.0
+RENEW_S = 300.0
 STALE_S = 86_400.0
 AGAIN_S = 10.0
 RETRY_AFTER_S = 2
 """Told to a client whose issuer cannot be reached; an issuer that was never reached is asked again as often."""
 DEADLINE_S = 5.0
 MAX_BYTES = 256 * 1024
+_PATIENCE_S = 1.0
+"""A token whose key is old waits so long for the issuer to say whether it has that key still."""
 
 _MAX_KEYS = 100
 _LEAST_RSA_BITS = 2_048
@@ -173,8 +177,14 @@ class KeySet:
     async def find(self, algorithm: str, key_id: str | None) -> Sequence[Key]:
         """Returns the keys that may have signed a token; none if the issuer has no such key. Raises IssuerAway if that
         cannot be said now."""
-        if self._age() >= FRESH_S and self._may_ask(AGAIN_S if self._keys else RETRY_AFTER_S):
-            await self.refresh()
+        age = self._age()
+        if age >= RENEW_S and self._may_ask(AGAIN_S if self._keys else RETRY_AFTER_S):
+            fetching = self._fetch()
+            if not self._held(algorithm, key_id):
+                await asyncio.wait([fetching])
+            elif age >= FRESH_S and not self.trouble:
+                # One that has not answered by then is away, as far as whoever has come can tell.
+                await asyncio.wait([fetching], timeout=max(self._tried_at + _PATIENCE_S - self._now(), 0.0))
         if not (found := self._held(algorithm, key_id)) and self._may_ask(AGAIN_S):
             await self.refresh()
             found = self._held(algorithm, key_id)
@@ -198,17 +208,21 @@ class KeySet:
 
     async def refresh(self) -> None:
         """Fetches the keys, together with all who wait for them. Never raises: what came of it is in the state."""
+        # A caller that leaves must not take the keys from the others, so it waits beside the task.
+        await asyncio.wait([self._fetch()])
+
+    def _fetch(self) -> "asyncio.Task[None]":
+        """Returns the fetch that is under way, or begins one."""
         if self._fetching is None:
+            self._tried_at = self._now()
             self._fetching = asyncio.create_task(self._refresh(), name=f"keys of {self._name}")
             self._fetching.add_done_callback(self._fetched)
-        # A caller that leaves must not take the keys from the others, so it waits beside the task.
-        await asyncio.wait([self._fetching])
+        return self._fetching
 
     def _fetched(self, task: "asyncio.Task[None]") -> None:
         self._fetching = None
 
     async def _refresh(self) -> None:
-        self._tried_at = self._now()
         try:
             if not self._uri:
                 document = await discover(self._http(), self._issuer)
