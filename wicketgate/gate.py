@@ -21,6 +21,7 @@ from wicketgate.access.authenticator import Authenticator, KeyUses, Revocation
 from wicketgate.access.identity import HashedKey, KeyLife, KeyRing, expiry_notes
 from wicketgate.access.issuers import Issuers
 from wicketgate.access.resources import Resources
+from wicketgate.access.token_watch import TokenWatch
 from wicketgate.config.call_state import make_call_state
 from wicketgate.config.engine import (
     engine_limits,
@@ -118,7 +119,8 @@ class Gate:
         resources = Resources(settings.server.public_url, FACES, settings.mcp.face)
         self.authenticator = Authenticator(self._keys, self.issuers, resources)
         self.key_uses = KeyUses()
-        self.revocation = Revocation(self._keys, self.issuers, lambda: self.key_uses.end_expired(clock()))
+        self.token_watch = TokenWatch(self.issuers, self.key_uses)
+        self.revocation = Revocation(self._keys, self.issuers, self.token_watch.look)
         # The runtime: upstreams, catalog, calls.
         self.storage = StorageMeasures(FailModes(settings.storage.fail.modes()))
         self._redis = make_redis_link(settings, self.storage)
@@ -253,6 +255,7 @@ class Gate:
             if self._redis is not None:
                 await stack.enter_async_context(self._redis.running())
             stack.push_async_callback(self.issuers.aclose)
+            stack.push_async_callback(self.token_watch.aclose)
             if self.user_logins is not None:
                 await stack.enter_async_context(self.user_logins.running())
             await stack.enter_async_context(self.peers.answering())

@@ -155,13 +155,14 @@ def _object(part: str) -> Mapping[str, Any] | None:
 @dataclass(frozen=True, slots=True)
 class Verified:
     """A token that was verified. The end of *identity* is that of the token, or a little later for a token that is over
-    already by our clock."""
+    already by our clock. *opaque*: its issuer was asked about it."""
 
     issuer: Issuer
     identity: Identity
     audiences: frozenset[str]
     scopes: frozenset[str]
     expires_at: float
+    opaque: bool = False
 
 
 def shows_access(kind: str, claims: Mapping[str, Any]) -> bool:

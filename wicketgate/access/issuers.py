@@ -7,7 +7,7 @@ A token that was verified before is looked up, which costs little more than its 
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 from joserfc import jwt
@@ -253,11 +253,13 @@ class Issuers:
         except TokenRefused as refused:
             self._refused.put(digest, refused, self.clock() + _REFUSED_KEPT_S)
             raise
-        return self._judged(known.issuer, claims, digest, shown=True)
+        return self._judged(known.issuer, claims, digest, shown=True, opaque=True)
 
-    def _judged(self, issuer: Issuer, claims: Mapping[str, Any], digest: str, *, shown: bool) -> Verified:
+    def _judged(
+        self, issuer: Issuer, claims: Mapping[str, Any], digest: str, *, shown: bool, opaque: bool = False
+    ) -> Verified:
         now = self.clock()
-        verified = judge(issuer, claims, now, shown=shown)
+        verified = replace(judge(issuer, claims, now, shown=shown), opaque=opaque)
         # A configuration that has come meanwhile counts.
         if (known := self._known.get(issuer.url)) is None or known.issuer is not issuer:
             raise TokenRefused
