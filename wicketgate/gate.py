@@ -137,7 +137,13 @@ class Gate:
         self.shared_stdio = owner is not None
         self.seal = make_seal(settings.auth)
         self.approvals = make_approval_desk(
-            settings, self.seal, self.audit_events.approval_decided, self.storage, self._redis, self.peers
+            settings,
+            self.seal,
+            self.audit_events.approval_decided,
+            self.storage,
+            self._redis,
+            self.peers,
+            self.authenticator.stands,
         )
         self.login_counts = LoginCounts()
         # Whoever passes *users* in keeps their logins too.
@@ -220,6 +226,7 @@ class Gate:
         self.revocation.add(self.streams.end_of)
         self.revocation.add(self.key_uses.end_of)
         self.revocation.add(self.runtime.running.end_of)
+        self.revocation.add(self.approvals.end_of)
         self.drain = Drain(self.lifecycle, self.streams)
         self.drain.follow(self.runtime.running.begin_drain)
         self._applied = Applied(

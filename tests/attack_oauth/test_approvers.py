@@ -26,34 +26,23 @@ async def call(service: Any, secret: str) -> Any:
     return await service.http.post("/operations/call", json=body, headers=by(secret))
 
 
-@pytest.mark.xfail(strict=True, reason="two sources of callers are always two actors")
-@requirement("ACCESS-172")
-async def test_one_person_with_a_key_and_a_token_does_not_approve_itself() -> None:
-    """A key and a token of one person are two actors, which the operator cannot say are one."""
-    files = FileServer()
-    async with Issuer() as issuer:
-        entry = {"name": "corp", "issuer": issuer.url, "audience": ["gate"], "roles": "roles", "permissions": []}
-        ann = key("ann", BOTH, "ann", permissions=["tools:*"])
-        settings = gated(keys=[ann])
-        settings["auth"]["issuers"] = [{**entry, "permissions": [{"grant": ["tools:*"]}]}]
-        async with running_service(upstreams=[files], settings=settings, public=True) as service:
-            assert (await call(service, BOTH)).json()["code"] == "APPROVAL_REQUIRED"
-            hers = issuer.token(aud="gate", sub="ann", roles=["lead"])
-            ask = await ask_of(service, hers)
-            assert await decide(service, ask["id"], "approve", hers) in (403, 404)
-
-
-@pytest.mark.xfail(strict=True, reason="each need is counted for itself")
-@requirement("ACCESS-173", "ACCESS-176")
+@requirement("ACCESS-235")
 def test_one_person_with_two_roles_is_not_the_approver_of_both_rules() -> None:
     """Two rules that name different roles ask for two pairs of eyes."""
     bea = Identity("bea", (), roles=("lead", "security"))
     needs = (Need("role:lead"), Need("role:security"))
-    assert not fulfilled(needs, [vote_of(needs, bea, "approve", 0.0)])
+    first = vote_of(needs, bea, "approve", 0.0)
+    assert not fulfilled(needs, [first])
+    # Whoever comes next takes the place that it can, and she the other.
+    for role in ("lead", "security"):
+        other = vote_of(needs, Identity("cyd", (), roles=(role,)), "approve", 1.0)
+        assert fulfilled(needs, [first, other]) and fulfilled(needs, [other, first])
+    two = (Need("role:lead", 2), Need("role:security"))
+    votes = [vote_of(two, Identity(name, (), roles=("lead", "security")), "approve", 0.0) for name in "abc"]
+    assert fulfilled(two, votes) and not fulfilled(two, votes[:2])
 
 
-@pytest.mark.xfail(strict=True, reason="ACCESS-174: a word that was given before stays, whatever became of its key")
-@requirement("ACCESS-174")
+@requirement("ACCESS-236")
 async def test_the_word_of_a_key_that_was_revoked_meanwhile_does_not_complete_an_approval() -> None:
     """Keys are revoked because they were stolen: what the thief approved is half of an approval."""
     files = FileServer()
@@ -66,6 +55,53 @@ async def test_the_word_of_a_key_that_was_revoked_meanwhile_does_not_complete_an
         assert await decide(service, ask["id"], "approve", SECOND) == 200
         assert (await read(service)).status_code == 403
         assert files.calls == []
+
+
+@requirement("ACCESS-236")
+@pytest.mark.parametrize("how", ["gone", "suspended", "no role", "of another"])
+async def test_who_lost_a_word_with_a_key_gives_it_anew_with_another(how: str) -> None:
+    new = "wg_lead-2_0123456789012345678901234567890123456789"
+    changes: dict[str, dict[str, Any]] = {
+        "gone": {"id": "other", "sha256": "0" * 64},
+        "suspended": {"suspended": True},
+        "no role": {"roles": []},
+        "of another": {"actor": "eve"},
+    }
+    keys = [{**each, **changes[how]} if each["id"] == "lead" else each for each in KEYS]
+    files = FileServer()
+    async with running_service(upstreams=[files], settings=gated(count=2)) as service:
+        await read(service)
+        ask = await ask_of(service)
+        assert await decide(service, ask["id"], "approve", LEAD) == 200
+        assert len((await ask_of(service, SECOND))["votes"]) == 1
+        keys.append(key("lead-2", new, "lena", roles=["lead"]))
+        await service.app.state.gate.apply(Settings.model_validate(gated(count=2, keys=keys)))
+        assert (await ask_of(service, SECOND))["votes"] == []
+        assert await decide(service, ask["id"], "approve", new) == 200
+        assert await decide(service, ask["id"], "approve", SECOND) == 200
+        assert (await read(service)).status_code == 200
+
+
+@requirement("ACCESS-236")
+@pytest.mark.parametrize("change", [None, {"audience": ["gate", "other"]}], ids=["gone", "changed"])
+async def test_the_word_of_a_token_ends_with_its_issuer(change: dict[str, Any] | None) -> None:
+    files = FileServer()
+    async with Issuer() as issuer:
+        entry = {"name": "corp", "issuer": issuer.url, "audience": ["gate"], "roles": "roles"}
+
+        def with_issuers(*entries: dict[str, Any]) -> dict[str, Any]:
+            settings = gated(count=2, server={"public_url": "http://127.0.0.1:1"})
+            settings["auth"]["issuers"] = list(entries)
+            return settings
+
+        async with running_service(upstreams=[files], settings=with_issuers(entry)) as service:
+            await read(service)
+            ask = await ask_of(service)
+            assert await decide(service, ask["id"], "approve", issuer.token(aud="gate", roles=["lead"])) == 200
+            changed = [] if change is None else [{**entry, **change}]
+            await service.app.state.gate.apply(Settings.model_validate(with_issuers(*changed)))
+            assert await decide(service, ask["id"], "approve", LEAD) == 200
+            assert (await read(service)).status_code == 403
 
 
 @requirement("ACCESS-172", "ACCESS-173")

@@ -2,7 +2,7 @@
 ACCESS-177)."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from wicketgate.access.identity import ACTOR_PATTERN, PERMISSION_PATTERN, Identity
@@ -43,12 +43,13 @@ Needs = tuple[Need, ...]
 @dataclass(frozen=True, slots=True)
 class Vote:
     """The word of one approver. *by*: those needs that named the approver at that time. *at* is in seconds since the
-    epoch."""
+    epoch. *identity* is that of the approver at that time, at the process where the call waits."""
 
     actor: str
     decision: Literal["approve", "deny"]
     by: tuple[str, ...]
     at: float
+    identity: Identity | None = None
 
 
 def check_by(by: str) -> None:
@@ -98,15 +99,27 @@ def may_approve(needs: Iterable[Need], identity: Identity, caller: str) -> bool:
 
 
 def vote_of(needs: Iterable[Need], identity: Identity, decision: Literal["approve", "deny"], now: float) -> Vote:
-    return Vote(identity.actor, decision, tuple(need.by for need in needs if need.names(identity)), now)
+    by = tuple(need.by for need in needs if need.names(identity))
+    return Vote(identity.actor, decision, by, now, replace(identity, token=None))
 
 
 def fulfilled(needs: Iterable[Need], votes: Sequence[Vote]) -> bool:
-    """Returns whether *votes* are enough for each of *needs*. One actor counts once."""
-    return all(
-        len({vote.actor for vote in votes if vote.decision == "approve" and need.by in vote.by}) >= need.count
-        for need in needs
-    )
+    """Returns whether *votes* are enough for all of *needs* together. One actor counts once, for one of them."""
+    places = [need.by for need in needs for _ in range(need.count)]
+    named = {vote.actor: vote.by for vote in votes if vote.decision == "approve"}
+    taken: dict[str, int] = {}
+
+    def give(place: int, asked: set[str]) -> bool:
+        """Finds an approver for *place*, who may leave another place that somebody else can have."""
+        for actor, by in named.items():
+            if places[place] in by and actor not in asked:
+                asked.add(actor)
+                if actor not in taken or give(taken[actor], asked):
+                    taken[actor] = place
+                    return True
+        return False
+
+    return all(give(place, set()) for place in range(len(places)))
 
 
 def needs_as_json(needs: Iterable[Need]) -> list[list[Any]]:

@@ -108,6 +108,12 @@ def issuer_key_id(name: str) -> str:
     return f"issuer:{name}"
 
 
+def issuer_of(key_id: str) -> str:
+    """Returns the name of the issuer whose tokens have this ``key_id``; empty for a key."""
+    kind, colon, name = key_id.partition(":")
+    return name if colon and kind == "issuer" else ""
+
+
 LOCAL = Identity("local", ("*",))
 """The caller where there is no other: the program that embeds the gate, or that started it over stdio."""
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from time import monotonic, time
 from typing import TYPE_CHECKING
 
+from wicketgate.access.identity import Standing, always_good
 from wicketgate.access.seal import ApprovalSeal, Seal
 from wicketgate.config.runtime import call_policies
 from wicketgate.config.settings import AuthSettings, ModelChoice, ModelSettings, ResumeSettings, Settings
@@ -161,6 +162,7 @@ def make_approval_desk(
     measures: StorageMeasures | None = None,
     redis: "RedisLink | None" = None,
     peers: Peers | None = None,
+    stands: Standing = always_good,
 ) -> ApprovalDesk:
     """Makes the desk, which reports decisions to *report*. Raises ConfigError.
 
@@ -180,6 +182,7 @@ def make_approval_desk(
         waiting=WaitingCalls(time),
         new_id=partial(secrets.token_hex, 8),
         peers=peers,
+        stands=stands,
     )
 
 
