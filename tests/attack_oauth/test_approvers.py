@@ -1,16 +1,19 @@
 """Callers who would be their own approvers, and approvers whose word should not count any more."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from tests.app.console.test_approvals import decide, desk, read
 from tests.contract.test_other_approvers import KEYS, LEAD, SECOND, TWIN, ask_of, gated, key
 from tests.support.issuer import Issuer
 from tests.support.requirement import requirement
-from tests.support.service import KEY, OPERATOR_KEY, OTHER_KEY, FileServer, running_service
-from wicketgate.access.approvers import Need, fulfilled, vote_of
+from tests.support.service import KEY, OPERATOR_KEY, OTHER_KEY, FileServer, RunningService, running_service
+from wicketgate.access.approvers import Need, Persons, fulfilled, vote_of
 from wicketgate.access.identity import Identity
 from wicketgate.config.settings import Settings
 
@@ -26,6 +29,71 @@ async def call(service: Any, secret: str) -> Any:
     return await service.http.post("/operations/call", json=body, headers=by(secret))
 
 
+@asynccontextmanager
+async def with_ann(*same: list[str], count: int = 1) -> AsyncIterator[tuple[RunningService, str, FileServer]]:
+    """Ann has a key, and a token with the role of approvers, which is given."""
+    files = FileServer()
+    async with Issuer() as issuer:
+        entry = {"name": "corp", "issuer": issuer.url, "audience": ["gate"], "roles": "roles"}
+        ann = key("ann", BOTH, "ann", roles=["lead"], permissions=["tools:*"])
+        settings = gated(count=count, keys=[ann, *KEYS], server={"public_url": "http://127.0.0.1:1"})
+        settings["auth"].update(issuers=[entry], same_person=same)
+        async with running_service(upstreams=[files], settings=settings) as service:
+            yield service, issuer.token(aud="gate", sub="ann", roles=["lead"]), files
+
+
+@requirement("ACCESS-237")
+async def test_one_person_with_a_key_and_a_token_does_not_approve_itself() -> None:
+    async with with_ann(["ann", "corp:ann"]) as (service, hers, files):
+        assert (await call(service, BOTH)).json()["code"] == "APPROVAL_REQUIRED"
+        ask = await ask_of(service, BOTH)
+        assert await decide(service, ask["id"], "approve", hers) == 404
+        assert (await desk(service, hers))["waiting"] == []
+        assert files.calls == []
+        assert await decide(service, ask["id"], "approve", LEAD) == 200
+        assert (await call(service, BOTH)).status_code == 200
+
+
+@requirement("ACCESS-237")
+async def test_one_person_with_a_key_and_a_token_is_one_approver() -> None:
+    async with with_ann(["sven", "x"], ["ann", "corp:ann"], count=2) as (service, hers, _):
+        await read(service)
+        ask = await ask_of(service)
+        assert await decide(service, ask["id"], "approve", BOTH) == 200
+        assert (await ask_of(service, hers))["may_decide"] is False
+        assert await decide(service, ask["id"], "approve", hers) == 409
+        assert (await read(service)).status_code == 403
+        assert await decide(service, ask["id"], "approve", SECOND) == 200
+        assert (await read(service)).status_code == 200
+
+
+@requirement("ACCESS-237")
+async def test_a_reload_says_that_two_actors_are_one_person() -> None:
+    async with with_ann(count=2) as (service, hers, _):
+        await read(service)
+        ask = await ask_of(service)
+        assert await decide(service, ask["id"], "approve", BOTH) == 200
+        before = service.app.state.gate.settings.auth
+        auth = {**before.model_dump(exclude_unset=True), "same_person": [["ann", "corp:ann"]]}
+        settings = {**gated(count=2, server={"public_url": "http://127.0.0.1:1"}), "auth": auth}
+        await service.app.state.gate.apply(Settings.model_validate(settings))
+        assert await decide(service, ask["id"], "approve", hers) == 409
+
+
+@requirement("ACCESS-237")
+@pytest.mark.parametrize(
+    ("same", "expected"),
+    [
+        ([["ann"]], "two actors or more"),
+        ([["ann", "b b"]], "not an actor"),
+        ([["ann", "b"], ["c", "ann"]], "'ann' is used"),
+    ],
+)
+def test_who_is_one_person_is_said_once_of_each_actor(same: list[list[str]], expected: str) -> None:
+    with pytest.raises(ValidationError, match=expected):
+        Settings.model_validate({"auth": {"same_person": same}})
+
+
 @requirement("ACCESS-235")
 def test_one_person_with_two_roles_is_not_the_approver_of_both_rules() -> None:
     """Two rules that name different roles ask for two pairs of eyes."""
@@ -37,6 +105,11 @@ def test_one_person_with_two_roles_is_not_the_approver_of_both_rules() -> None:
     for role in ("lead", "security"):
         other = vote_of(needs, Identity("cyd", (), roles=(role,)), "approve", 1.0)
         assert fulfilled(needs, [first, other]) and fulfilled(needs, [other, first])
+    # Who was told to be one person after both had voted has the word of both.
+    bob = [vote_of(needs, Identity(name, (), roles=(name,)), "approve", 0.0) for name in ("lead", "security")]
+    persons = Persons([("lead", "security")])
+    assert fulfilled(needs, bob) and not fulfilled(needs, bob, persons)
+    assert fulfilled(needs, [*bob, vote_of(needs, Identity("cyd", (), roles=("security",)), "approve", 1.0)], persons)
     two = (Need("role:lead", 2), Need("role:security"))
     votes = [vote_of(two, Identity(name, (), roles=("lead", "security")), "approve", 0.0) for name in "abc"]
     assert fulfilled(two, votes) and not fulfilled(two, votes[:2])

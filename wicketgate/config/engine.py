@@ -195,6 +195,8 @@ def _used_approvals(file: Path | None, measures: StorageMeasures | None, redis: 
 
 
 def reseal(seal: Seal, desk: ApprovalDesk, settings: AuthSettings) -> None:
-    """Puts the configured keys in force. What was sealed under a key that is no longer configured is void."""
+    """Puts the configured keys in force, and who is one person. What was sealed under a key that is not configured any
+    more is void."""
+    desk.persons.replace(settings.same_person)
     seal.replace_keys(settings.ring())
     desk.sealed.seal = ApprovalSeal(seal, ttl_s=settings.approval_ttl_s)

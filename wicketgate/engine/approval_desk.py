@@ -3,7 +3,7 @@ make on it (OPS-253 to OPS-258)."""
 
 from collections.abc import Callable, Mapping, Sequence
 
-from wicketgate.access.approvers import Needs, described, fulfilled, may_approve, vote_of
+from wicketgate.access.approvers import Needs, Persons, described, fulfilled, has_voted, may_approve, vote_of
 from wicketgate.access.identity import Identity, Standing, always_good, issuer_of
 from wicketgate.access.seal import ApprovalSeal, ApprovalSubject
 from wicketgate.engine.approvals import DENIED, DENIED_BY_OTHERS, Judging, Report, RunApprovals
@@ -82,7 +82,8 @@ class ApprovalDesk:
         self._report = report
         self._new_id = new_id
         self._stands = stands
-        self._others = OtherDesks(peers or Alone(), waiting, self._decide_by, self.settle)
+        self.persons = Persons()
+        self._others = OtherDesks(peers or Alone(), waiting, self._decide_by, self.settle, self.persons)
         self._judging = Judging(self.sealed, waiting, self._others, report)
 
     async def aclose(self) -> None:
@@ -156,7 +157,7 @@ class ApprovalDesk:
         if call is None:
             raise NotWaiting
         self.waiting.drop_votes(lambda vote: vote.identity is not None and not self._stands(vote.identity))
-        _check_approver(call, decision, identity)
+        _check_approver(call, decision, identity, self.persons)
         if call.args is None:
             raise TooLarge
         approval = self.sealed.opened(call.actor, call.approval)
@@ -170,7 +171,7 @@ class ApprovalDesk:
             self.waiting.drop(call)
             raise NotWaiting
         vote = vote_of(call.needs, identity, decision, self.waiting.now())
-        complete = decision == "deny" or fulfilled(call.needs, (*call.votes, vote))
+        complete = decision == "deny" or fulfilled(call.needs, (*call.votes, vote), self.persons)
         if self._report is not None:
             on = DecidedCall(call.actor, call.definition, call.args, described(call.needs), vote.by, complete=complete)
             self._report(context, call.approval, call.tool_id, _denial(call) if decision == "deny" else "", on)
@@ -280,16 +281,16 @@ class _AtDesk:
             raise
 
 
-def _check_approver(call: WaitingCall, decision: Decision, identity: Identity) -> None:
+def _check_approver(call: WaitingCall, decision: Decision, identity: Identity, persons: Persons) -> None:
     """Raises NotOwn and VotedBefore for one who may not decide so on *call*. Its caller may always deny it."""
     own = call.actor == identity.actor
     if own and (not call.needs or decision == "deny"):
         return
     if own:
         raise NotCallers
-    if not may_approve(call.needs, identity, call.actor):
+    if not may_approve(call.needs, identity, call.actor, persons):
         raise NotOwn
-    if decision == "approve" and any(vote.actor == identity.actor for vote in call.votes):
+    if decision == "approve" and has_voted(call.votes, identity.actor, persons):
         raise VotedBefore
 
 

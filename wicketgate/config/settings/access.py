@@ -99,6 +99,8 @@ class AuthSettings(Section):
     """Seal approvals and request states: the first seals, all open. All replicas need the same ones. Without any, what
     is sealed is void when the process ends. Empty ones are left out: an old key may come from a variable that is unset.
     """
+    same_person: tuple[tuple[str, ...], ...] = ()
+    """Actors that are one person, each group a list: ``[[ann, "corp:ann"]]``. Approvers are counted by persons."""
     approval_ttl_s: float = Field(default=3_600.0, ge=1, le=30 * 86_400)
     """Time in which an approval is good."""
     audit_key: SecretStr | None = None
@@ -128,6 +130,18 @@ class AuthSettings(Section):
             # The message leaves out the key, which is a secret.
             raise ValueError("holds the same key twice")
         return ring
+
+    @field_validator("same_person")
+    @classmethod
+    def _once(cls, groups: tuple[tuple[str, ...], ...]) -> tuple[tuple[str, ...], ...]:
+        if any(len(group) < 2 for group in groups):
+            raise ValueError('name two actors or more of each person: [[ann, "corp:ann"]]')
+        actors = [actor for group in groups for actor in group]
+        for actor in actors:
+            if not ACTOR_PATTERN.fullmatch(actor):
+                raise ValueError(f"not an actor: {actor[:40]!r}")
+        refuse_repeats("actor", actors)
+        return groups
 
     @field_validator("issuers")
     @classmethod
