@@ -184,8 +184,8 @@ class Issuers:
             task.exception()  # whoever waited has left, and nobody else looks at it
 
     async def reach(self) -> None:
-        """Fetches the keys of all issuers, for ``states``."""
-        await asyncio.gather(*(each.keys.refresh() for each in self._known.values()))
+        """Fetches the keys of all issuers, for ``states``, which says what is wrong with one in place of the log."""
+        await asyncio.gather(*(each.keys.refresh(logged=False) for each in self._known.values()))
 
     def states(self) -> list[IssuerState]:
         return [

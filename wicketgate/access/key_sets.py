@@ -206,23 +206,24 @@ class KeySet:
         fitting = (each for each in self._keys if each.fits(algorithm))
         return [each.key for each in fitting if key_id is None or each.id in (None, key_id)][:_MOST_TRIED]
 
-    async def refresh(self) -> None:
-        """Fetches the keys, together with all who wait for them. Never raises: what came of it is in the state."""
+    async def refresh(self, *, logged: bool = True) -> None:
+        """Fetches the keys, together with all who wait for them. Never raises: what came of it is in the state, and in
+        the log if it is to be *logged*."""
         # A caller that leaves must not take the keys from the others, so it waits beside the task.
-        await asyncio.wait([self._fetch()])
+        await asyncio.wait([self._fetch(logged=logged)])
 
-    def _fetch(self) -> "asyncio.Task[None]":
+    def _fetch(self, *, logged: bool = True) -> "asyncio.Task[None]":
         """Returns the fetch that is under way, or begins one."""
         if self._fetching is None:
             self._tried_at = self._now()
-            self._fetching = asyncio.create_task(self._refresh(), name=f"keys of {self._name}")
+            self._fetching = asyncio.create_task(self._refresh(logged), name=f"keys of {self._name}")
             self._fetching.add_done_callback(self._fetched)
         return self._fetching
 
     def _fetched(self, task: "asyncio.Task[None]") -> None:
         self._fetching = None
 
-    async def _refresh(self) -> None:
+    async def _refresh(self, logged: bool) -> None:
         try:
             if not self._uri:
                 document = await discover(self._http(), self._issuer)
@@ -232,7 +233,7 @@ class KeySet:
                 raise IssuerAway("there is nothing at jwks_uri")
             keys = read_keys(found)
         except IssuerAway as away:
-            if not self.trouble:
+            if logged and not self.trouble:
                 log.warning("issuer %s: its keys cannot be had: %s", self._name, away)
             self.trouble = str(away)
             self._uri = self._given_uri  # it may have moved
