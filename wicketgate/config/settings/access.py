@@ -64,7 +64,7 @@ class KeySettings(Section):
         return HashedKey(
             self.id,
             self.sha256,
-            Identity(self.actor, self.permissions, roles=self.roles),
+            Identity(self.actor, self.permissions, self.id, self.roles),
             self.suspended,
             None if self.not_before is None else self.not_before.timestamp(),
             None if self.expires_at is None else self.expires_at.timestamp(),
