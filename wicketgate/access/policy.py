@@ -115,6 +115,16 @@ class _Chain:
     parts: tuple[tuple[Joined | None, tuple[int, ...]], ...]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class ToolGroup:
+    """Tools in the same *namespaces* that the same rules match: their *ids* and *names*."""
+
+    namespaces: tuple[str, ...]
+    chains: _Chains
+    ids: tuple[str, ...]
+    names: tuple[ToolNames, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class _Effect:
     """The meaning of a rule for one identity: *outcome*, if the condition on arguments holds or there is none."""
@@ -232,19 +242,37 @@ class AccessPolicy:
         claims = identity.claims if self._by_claims else ""
         return self._cached_rights(identity.actor, identity.permissions, identity.roles, claims)
 
-    def visible(self, rights: Rights, tools: Iterable[tuple[str, ToolNames]]) -> frozenset[str]:
-        """Returns the ids of those of *tools* (id, names) that exist for a holder of *rights*."""
+    def grouped(self, tools: Iterable[tuple[str, ToolNames]]) -> Sequence["ToolGroup"]:
+        """Returns *tools* (id, names) in groups about which most callers have one decision."""
+        groups: defaultdict[tuple[tuple[str, ...], _Chains], list[tuple[str, ToolNames]]] = defaultdict(list)
+        for tool_id, names in tools:
+            groups[tuple(namespace for namespace, _ in names), self._chains(names)].append((tool_id, names))
+        return [
+            ToolGroup(namespaces, chains, tuple(tool_id for tool_id, _ in some), tuple(names for _, names in some))
+            for (namespaces, chains), some in groups.items()
+        ]
+
+    def visible(self, rights: Rights, groups: Iterable["ToolGroup"]) -> frozenset[str]:
+        """Returns the ids of those tools in *groups* that exist for a holder of *rights*."""
+        reach = rights.reach
+        named = {namespace for namespace, _ in reach.tools}
         shown: dict[_Chains, bool] = {}
         found: list[str] = []
-        for tool_id, names in tools:
-            if not rights.reach.everything and _missing_permission(rights.reach, names):
+        for group in groups:
+            whole = reach.everything or reach.namespaces.issuperset(group.namespaces)
+            if not (
+                whole or reach.names or all(each in reach.namespaces or each in named for each in group.namespaces)
+            ):
                 continue
-            # Most tools share their chains with many others.
-            chains = self._chains(names)
-            if chains not in shown:
-                shown[chains] = not isinstance(self._best(rights, chains), Hidden)
-            if shown[chains]:
-                found.append(tool_id)
+            if group.chains not in shown:
+                shown[group.chains] = not isinstance(self._best(rights, group.chains), Hidden)
+            if not shown[group.chains]:
+                continue
+            if whole:
+                found += group.ids
+            else:
+                each = zip(group.ids, group.names, strict=True)
+                found += [tool_id for tool_id, names in each if not _missing_permission(reach, names)]
         return frozenset(found)
 
     def steps(self, identity: Identity, names: ToolNames) -> Sequence[RuleStep]:
