@@ -95,8 +95,8 @@ async def _measured(
     async with open_ways(upstreams, wanted) as opened:
         there = {way.name for its in opened.ways.values() for way in its}
         notes = [version_of(way) for way in PEERS if way in there]
-        blocks = await measure(opened.ways, sizes, callers, rounds)
-        return rows_of(blocks), [*notes, *opened.notes]
+        blocks, failed = await measure(opened.ways, sizes, callers, rounds)
+        return rows_of(blocks), [*notes, *opened.notes, *failed]
 
 
 async def measure(
@@ -105,28 +105,38 @@ async def measure(
     callers: Sequence[int],
     rounds: int,
     block_s: float = BLOCK_S,
-) -> dict[Key, list[Block]]:
-    """The ways take turns at every block of some *block_s* seconds, *rounds* times, after one that only warms up."""
+) -> tuple[dict[Key, list[Block]], list[str]]:
+    """The ways take turns at every block of some *block_s* seconds, *rounds* times, after one that only warms up.
+
+    A peer that cannot do what it is asked for has a line that says so instead.
+    """
     numbers = count()
-    plan = [
-        ((upstream, size, at_once, way.name), way, chars)
+    plan: dict[Key, tuple[Way, int]] = {
+        (upstream, size, at_once, way.name): (way, chars)
         for size, chars in sizes.items()
         for at_once in callers
         for upstream, its in ways.items()
         for way in its
-    ]
+    }
     calls: dict[Key, int] = {}
-    blocks: dict[Key, list[Block]] = {key: [] for key, _, _ in plan}
-    for each in range(rounds + 1):
-        with step(f"round {each} of {rounds}" if each else "warming up"):
-            for key, way, chars in plan:
-                at_once = key[2]
-                if not each:
-                    warm = await one_block(way, chars, at_once, max(_WARM_UP, at_once), numbers)
-                    calls[key] = calls_of_block(block_s, warm.wall_us / 1e6, at_once)
-                else:
-                    blocks[key].append(await one_block(way, chars, at_once, calls[key], numbers))
-    return blocks
+    notes: list[str] = []
+    with step("warming up"):
+        for key, (way, chars) in list(plan.items()):
+            try:
+                warm = await one_block(way, chars, key[2], max(_WARM_UP, key[2]), numbers)
+            except* RuntimeError as failure:
+                if way.name not in PEERS:
+                    raise
+                del plan[key]
+                notes.append(f"{way.name} fails, {key[0]}, {key[1]}, {key[2]} callers: {failure.exceptions[0]!s:.200}")
+            else:
+                calls[key] = calls_of_block(block_s, warm.wall_us / 1e6, key[2])
+    blocks: dict[Key, list[Block]] = {key: [] for key in plan}
+    for each in range(rounds):
+        with step(f"round {each + 1} of {rounds}"):
+            for key, (way, chars) in plan.items():
+                blocks[key].append(await one_block(way, chars, key[2], calls[key], numbers))
+    return blocks, notes
 
 
 async def one_block(way: Way, chars: int, callers: int, calls: int, numbers: Iterator[int]) -> Block:

@@ -180,9 +180,9 @@ def verdict(good: bool) -> str:
 
 def processes(rows: Sequence[Row]) -> str:
     """Every row with the CPU time of each process, for the terminal."""
-    head = ["upstream", "callers", "", "caller", "gateway", "upstream", "ours, from", "to", "× direct", "latency ms"]
+    head = ["upstream", "callers", "", "caller", "gateway", "upstream", "whole", "ours, from", "to", "× direct"]
     return table(
-        [*head, "calls/s"],
+        [*head, "latency ms", "calls/s"],
         [
             [
                 f"{row.upstream} {row.size}",
@@ -191,6 +191,7 @@ def processes(rows: Sequence[Row]) -> str:
                 figure(row.caller_us),
                 figure(row.gateway_us or None),
                 figure(row.upstream_us or None),
+                figure(row.caller_us + row.gateway_us + row.upstream_us),
                 figure(row.low_us),
                 figure(row.high_us),
                 figure(row.ratio) if row.way != DIRECT else NONE,

@@ -1,12 +1,14 @@
 """The benchmark of tool_execute measures what its rows say, and takes no bad answer for a call."""
 
+import asyncio
 import os
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -20,7 +22,7 @@ from bench.execute_parts import measure_parts, shown_parts
 from bench.execute_rows import PEERS, UPSTREAMS, WAYS, rows_of
 from bench.execute_throughput import throughput, throughput_table
 from bench.execute_upstream import TOOL, text_of
-from bench.execute_ways import open_ways
+from bench.execute_ways import Way, open_ways
 from bench.peers import Peer
 from bench.quiet_process import quiet_process
 from bench.raw_mcp import VERSIONS, RawClient, raw_http, raw_stdio
@@ -69,7 +71,8 @@ async def test_every_way_to_a_tool_is_measured_beside_the_direct_one() -> None:
         for way in (way for upstream in UPSTREAMS for way in ways[upstream]):
             with pytest.raises(RuntimeError):
                 await way.call({"number": 1, "chars": -2})
-        rows = rows_of(await measure(ways, {"100 B": 100, "1 MB": 2**20}, [2], rounds=1, block_s=0))
+        blocks, _ = await measure(ways, {"100 B": 100, "1 MB": 2**20}, [2], rounds=1, block_s=0)
+        rows = rows_of(blocks)
         upstream_processes = [{way.upstream for way in its} for its in ways.values()]
         gateways = {way.gateway for its in ways.values() for way in its}
 
@@ -98,10 +101,27 @@ async def test_another_gateway_is_measured_over_stdio_and_http(monkeypatch: pyte
     monkeypatch.setattr(execute_ways, "peer_client", client_of)
     async with open_ways(["stdio", "handshake"], PEERS) as opened:
         assert opened.notes == ["no mcp-proxy"]
-        rows = rows_of(await measure(opened.ways, {"100 B": 100}, [1], rounds=1, block_s=0))
+        blocks, notes = await measure(opened.ways, {"100 B": 100}, [1], rounds=1, block_s=0)
+        rows = rows_of(blocks)
     assert [(row.upstream, row.way, row.gateway_us > 0) for row in rows] == [
         (upstream, way, way == "FastMCP") for upstream in ("stdio", "handshake") for way in ("direct", "FastMCP")
     ]
+    assert notes == []
+
+
+async def test_a_peer_that_fails_has_a_line_that_says_so_and_ours_ends_the_run() -> None:
+    async def good(arguments: Mapping[str, Any]) -> None:
+        await asyncio.sleep(0)
+
+    async def bad(arguments: Mapping[str, Any]) -> None:
+        raise RuntimeError("too large")
+
+    ways = {"stdio": [Way("direct", good, None), Way("FastMCP", bad, None)]}
+    blocks, notes = await measure(ways, {"1 MB": 2**20}, [2], rounds=1, block_s=0)
+    assert list(blocks) == [("stdio", "1 MB", 2, "direct")]
+    assert notes == ["FastMCP fails, stdio, 1 MB, 2 callers: too large"]
+    with pytest.raises(ExceptionGroup):
+        await measure({"stdio": [Way("in process", bad, None)]}, {"1 MB": 2**20}, [2], rounds=1, block_s=0)
 
 
 async def test_the_lean_client_speaks_both_eras_over_http() -> None:
