@@ -63,6 +63,7 @@ class Body(httpx.AsyncByteStream):
         self,
         connection: HttpConnection,
         leave: Callable[[], None],
+        finish: Callable[[float], None],
         decode: Read | None,
         max_bytes: float,
         read_s: float | None,
@@ -70,6 +71,7 @@ class Body(httpx.AsyncByteStream):
         self.read: Read = decode or connection.read
         self.watch: Callable[[float], None] = connection.watch
         self._leave = leave
+        self._finish = finish
         self._max_bytes = max_bytes
         self._read_s = read_s
         self._time = asyncio.get_running_loop().time
@@ -101,6 +103,13 @@ class Body(httpx.AsyncByteStream):
         """Keep the connection if the answer has come to its end; close it otherwise."""
         self.read, self.watch = _closed, _ignored
         self._leave()
+
+    def finish(self, within_s: float) -> None:
+        """Leave the answer although it may not have come to its end: the rest is dropped, and the connection kept if it
+        ends within *within_s* and is small. For an answer whose meaning is known before its end."""
+        self.read, self.watch = _closed, _ignored
+        self._leave = _left
+        self._finish(within_s)
 
     def _read_in_time(self) -> Coroutine[Any, Any, bytes]:
         if self._read_s is not None:
@@ -207,9 +216,16 @@ def _ignored(_: float) -> None:
     """A deadline for a body that is closed."""
 
 
+def _left() -> None:
+    """The end of a body whose connection is on its own."""
+
+
 IDLE_S = 4.0
 """Seconds for which a connection is kept for the next request: common servers close it after five seconds, and a
 request that meets the closing is lost."""
+
+MAX_FINISHING = 64
+"""Connections that may wait for the end of an answer that nobody reads: a server may end none."""
 
 _MAX_PORT = 65_535
 _METHOD = re.compile(rb"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
@@ -248,6 +264,7 @@ class Transport(httpx.AsyncBaseTransport):
         self._routes: dict[Origin, Route] = {}
         self._idle: dict[Origin, list[tuple[float, HttpConnection]]] = {}
         self._open: set[HttpConnection] = set()
+        self._finishing: set[HttpConnection] = set()
         self._sweeping: asyncio.TimerHandle | None = None
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
@@ -333,7 +350,8 @@ class Transport(httpx.AsyncBaseTransport):
         except BaseException:
             self._leave(origin, connection)
             raise
-        body = Body(connection, partial(self._leave, origin, connection), decode, max_bytes, read_s)
+        leave, finish = partial(self._leave, origin, connection), partial(self._finish, origin, connection)
+        body = Body(connection, leave, finish, decode, max_bytes, read_s)
         return _Response(connection.status, headers=headers, stream=body, extensions={"body": body})
 
     def _route(self, origin: Origin) -> Route:
@@ -352,7 +370,16 @@ class Transport(httpx.AsyncBaseTransport):
             connection.close()
         return None
 
+    def _finish(self, origin: Origin, connection: HttpConnection, within_s: float) -> None:
+        leave = partial(self._leave, origin, connection)
+        if len(self._finishing) >= MAX_FINISHING:
+            leave()
+            return
+        self._finishing.add(connection)
+        connection.finish(within_s, leave)
+
     def _leave(self, origin: Origin, connection: HttpConnection) -> None:
+        self._finishing.discard(connection)
         if connection not in self._open:
             return
         self._open.discard(connection)

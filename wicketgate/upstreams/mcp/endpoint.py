@@ -45,6 +45,8 @@ FAILURES = (Gone, Malformed, UpstreamUnavailable, ConnectRequired)
 _ACCEPTED = {"Content-Type": JSON, "Accept": f"{JSON}, {EVENTS}"}
 NOTIFY_S = 10.0
 _MAX_NOTIFYING = 256
+_ENDING_S = 1.0
+"""Seconds for which a stream may go on behind its answer: most servers send its end in a packet of its own."""
 _MAX_REDIRECTS = 3
 _MAX_SNIFFED = 4096
 _FOLLOWED = {"POST": (307, 308), "DELETE": (307, 308), "GET": (301, 302, 307, 308)}
@@ -170,6 +172,10 @@ class EventStream:
     def retry_s(self) -> float | None:
         """The server's wish for the pause before a reconnection."""
         return None if self._decoder.retry_ms is None else self._decoder.retry_ms / 1000
+
+    def finish(self) -> None:
+        """Leave the stream, of which nothing more is wanted; it may end by itself shortly."""
+        self._body.finish(_ENDING_S)
 
     async def read(self) -> list[SseEvent] | None:
         """The events that the next piece completed; None at the end. Raises Gone and Malformed."""
