@@ -258,6 +258,39 @@ async def test_a_place_for_messages_at_another_origin_is_not_used() -> None:
     assert [seen.method for seen in service.seen] == ["GET"]
 
 
+@requirement("UP-200")
+async def test_messages_whose_receipt_comes_in_pieces_need_no_new_connections() -> None:
+    ports: list[int] = []
+    answers: asyncio.Queue[bytes] = asyncio.Queue()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if scope["method"] == "GET":
+            await send(
+                {"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/event-stream")]}
+            )
+            piece = b"event: endpoint\ndata: /messages\n\n"
+            while True:
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
+                piece = await answers.get()
+        message = json.loads((await receive())["body"])
+        if "id" in message:
+            value = INITIALIZED if message["method"] == "initialize" else {"content": []}
+            answers.put_nowait(event({"id": message["id"], "result": value}))
+        ports.append(scope["client"][1])
+        await send({"type": "http.response.start", "status": 202, "headers": [(b"content-length", b"8")]})
+        await send({"type": "http.response.body", "more_body": True})
+        await asyncio.sleep(0.01)  # the body is a packet of its own
+        await send({"type": "http.response.body", "body": b"Accepted"})
+
+    async with HttpService(app=app) as service, asyncio.timeout(BOUND_S):
+        upstream = over(partial(sse_transport, "stub", f"{service.url}/sse", {}, outgoing=Outgoing()), "legacy")
+        async with connected(upstream):
+            for _ in range(20):
+                await upstream.call_tool("x", {}, context(), 5)
+                await asyncio.sleep(0.02)
+    assert len(set(ports)) < len(ports)
+
+
 @pytest.mark.parametrize("failures", [10, 1_024, 1_100, 10**9])
 def test_a_stream_is_asked_for_again_after_a_bounded_pause_however_often_it_failed(failures: int) -> None:
     assert reopening_pause_s(0.5, 0) == 0.5
