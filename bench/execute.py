@@ -128,7 +128,7 @@ async def measure(
                 if way.name not in PEERS:
                     raise
                 del plan[key]
-                notes.append(f"{way.name} fails, {key[0]}, {key[1]}, {key[2]} callers: {failure!s:.200}")
+                notes.append(f"{way.name} fails, {key[0]}, {key[1]}, callers: {key[2]}: {failure!s:.200}")
             else:
                 calls[key] = calls_of_block(block_s, warm.wall_us / 1e6, key[2])
     blocks: dict[Key, list[Block]] = {key: [] for key in plan}

@@ -53,8 +53,9 @@ Key = tuple[str, str, int, str]
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Medians over the blocks of one key. *low_us* and *high_us* are the least and the most of *ours_us*; *ratio* is
-    *ours_us* over that of the direct call."""
+    """Medians over the blocks of one key. *low_us* and *high_us* are the least and the most of *ours_us*. *ratio* is
+    *ours_us* over that of the direct call, and *beside* over that of mcp-proxy, if it is there: the median of the
+    rounds' own ratios, because what else runs on the machine changes from round to round."""
 
     upstream: str
     size: str
@@ -69,6 +70,7 @@ class Row:
     low_us: float
     high_us: float
     ratio: float
+    beside: float | None
 
     @property
     def block(self) -> tuple[str, int]:
@@ -86,7 +88,6 @@ def calls_of_block(seconds: float, call_s: float, callers: int) -> int:
 
 def rows_of(blocks: Mapping[Key, Sequence[Block]]) -> list[Row]:
     """In the order of upstreams, then of the blocks, then of ways. Each has its direct call among *blocks*."""
-    direct = {key[:3]: _median([one.ours_us for one in of]) for key, of in blocks.items() if key[3] == DIRECT}
     sizes = list(dict.fromkeys(key[1] for key in blocks))
     rows = []
     for key in sorted(
@@ -105,10 +106,15 @@ def rows_of(blocks: Mapping[Key, Sequence[Block]]) -> list[Row]:
                 ours_us=_median(ours),
                 low_us=min(ours),
                 high_us=max(ours),
-                ratio=_median(ours) / direct[key[:3]],
+                ratio=_ratio(of, blocks[(*key[:3], DIRECT)]),
+                beside=_ratio(of, bridge) if (bridge := blocks.get((*key[:3], BRIDGE))) else None,
             )
         )
     return rows
+
+
+def _ratio(blocks: Sequence[Block], unit: Sequence[Block]) -> float:
+    return _median([one.ours_us / other.ours_us for one, other in zip(blocks, unit, strict=True)])
 
 
 def _median(values: Sequence[float]) -> float:
@@ -154,17 +160,12 @@ def goals_table(rows: Sequence[Row], notes: Sequence[str] = ()) -> Table:
         for row in rows
         if row.goal is not None
     ]
-    bridge = {(row.upstream, row.block): row.ours_us for row in rows if row.way == BRIDGE}
-    beside = [
-        (row, row.ours_us / bridge[row.upstream, row.block])
-        for row in rows
-        if row.way in OURS and (row.upstream, row.block) in bridge
-    ]
+    beside = [(row, row.beside) for row in rows if row.way in OURS and row.beside is not None]
     if beside:
         ahead = sum(ratio < 1 for _, ratio in beside)
         lines.append([f"ahead of {BRIDGE}", "every row", f"{ahead} of {len(beside)}", verdict(ahead == len(beside))])
     behind = [
-        f"behind {BRIDGE}: {row.upstream}, {row.size}, {row.callers} callers, {row.way}: × {figure(ratio)}"
+        f"behind {BRIDGE}: {row.upstream}, {row.size}, callers: {row.callers}, {row.way}: × {figure(ratio)}"
         for row, ratio in beside
         if ratio >= 1
     ]

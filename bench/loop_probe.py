@@ -20,13 +20,13 @@ _BOUND_S = 30.0
 def probe(
     host: str, port: int, stop: threading.Event, path: str = "/healthz", every_s: float = EVERY_S
 ) -> list[tuple[float, float, float]]:
-    """One sample a request. Raises OSError when the server is gone or does not answer 200."""
+    """One sample a request, one at least. Raises OSError when the server is gone or does not answer 200."""
     request = f"GET {path} HTTP/1.1\r\nHost: {host}:{port}\r\n\r\n".encode()
     found: list[tuple[float, float, float]] = []
     with socket.create_connection((host, port), timeout=_BOUND_S) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         overslept = 0.0
-        while not stop.is_set():
+        while not found or not stop.is_set():
             start = time.monotonic()
             connection.sendall(request)
             _read_answer(connection)

@@ -119,7 +119,7 @@ async def test_a_peer_that_fails_has_a_line_that_says_so_and_ours_ends_the_run()
     ways = {"stdio": [Way("direct", good, None), Way("FastMCP", bad, None)]}
     blocks, notes = await measure(ways, {"1 MB": 2**20}, [2], rounds=1, block_s=0)
     assert list(blocks) == [("stdio", "1 MB", 2, "direct")]
-    assert notes == ["FastMCP fails, stdio, 1 MB, 2 callers: too large"]
+    assert notes == ["FastMCP fails, stdio, 1 MB, callers: 2: too large"]
     with pytest.raises(RuntimeError):
         await measure({"stdio": [Way("in process", bad, None)]}, {"1 MB": 2**20}, [2], rounds=1, block_s=0)
 
