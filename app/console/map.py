@@ -21,7 +21,7 @@ from wicketgate.config.settings import Settings
 from wicketgate.config.settings.upstreams import UpstreamSettings
 from wicketgate.errors import PathNotFound
 from wicketgate.gate import Gate
-from wicketgate.gateway.options import estimate_tokens
+from wicketgate.tokens import estimate_tokens
 from wicketgate.ports import CallContext
 
 MOST_ROWS = 60

@@ -16,7 +16,7 @@ from wicketgate.catalog.selectable import SelectableItem
 from wicketgate.errors import HydrateFailed
 from wicketgate.gate import Gate
 from wicketgate.gateway.explain import explain
-from wicketgate.gateway.options import estimate_tokens
+from wicketgate.tokens import estimate_tokens
 from wicketgate.ports import CallContext
 
 MOST_HELD = 200

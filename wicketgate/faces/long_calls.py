@@ -44,7 +44,8 @@ class Asked:
 
 
 def execution_result(execution: Execution) -> SurfaceResult:
-    result = json_result(execution.envelope.as_dict(), is_error=execution.envelope.status == "error")
+    envelope = execution.envelope
+    result = json_result(envelope.as_dict(), is_error=envelope.status == "error", text=execution.text)
     return replace(result, cost=execution.cost, meta=execution.meta)
 
 

@@ -15,11 +15,12 @@ from wicketgate.catalog.tool_id import Visible
 from wicketgate.errors import ArgsInvalid, GatewayError, UpstreamRefused
 from wicketgate.faces.surface import Refusal, SurfaceResult, SurfaceTool
 from wicketgate.gateway.calls import DryRun
-from wicketgate.gateway.options import TokenCost, estimate_tokens
+from wicketgate.gateway.options import TokenCost
 from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.ports import CallContext
 from wicketgate.results.bulk import outweighs
 from wicketgate.results.envelope import ResultEnvelope
+from wicketgate.tokens import estimate_tokens
 
 CONNECTING = "The tool servers are still being connected. Try again in a moment."
 

@@ -108,13 +108,6 @@ def _declared_idempotent(item: SelectableItem) -> bool:
     return not item.side_effects and item.metadata.get("idempotentHint") is True
 
 
-CHARS_PER_TOKEN = 4
-
-
-def estimate_tokens(chars: int) -> int:
-    return -(-chars // CHARS_PER_TOKEN)
-
-
 @dataclass(frozen=True, slots=True)
 class TokenCost:
     """*shown*: tokens given to the model. *naive*: tokens that it would have been given without a gateway: for a browse
