@@ -286,8 +286,39 @@ def test_the_text_is_never_lost(text: str, is_error: bool) -> None:
 
 
 WORDS = st.sampled_from(
-    ["a", "word ", "😀", "\n", '"', "ก", "}{", "a\u0301", " ", "1", "\\", "é", "\t,", "漢字かな", "。", "한국어 ", "👩‍👩‍👧", "\r\n "]
-    + ["iVBORw0KGgoAAAANSUhEUgAA", "  ", "\u00a0", "don't ", "Ωλ", "\u3000", "١٢٣", "ſ's", "\x1f", "_", "0x1F,", "'S", "²"]
+    [
+        "a",
+        "word ",
+        "😀",
+        "\n",
+        '"',
+        "ก",
+        "}{",
+        "a\u0301",
+        " ",
+        "1",
+        "\\",
+        "é",
+        "\t,",
+        "漢字かな",
+        "。",
+        "한국어 ",
+        "👩‍👩‍👧",
+        "\r\n ",
+        "iVBORw0KGgoAAAANSUhEUgAA",
+        "  ",
+        "\u00a0",
+        "don't ",
+        "Ωλ",
+        "\u3000",
+        "١٢٣",
+        "ſ's",
+        "\x1f",
+        "_",
+        "0x1F,",
+        "'S",
+        "²",
+    ]
 )
 TEXTS = st.builds(lambda pieces, times: "".join(pieces) * times, st.lists(WORDS, max_size=8), st.integers(1, 500))
 PARTS = st.one_of(

@@ -13,9 +13,9 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
-from wicketgate.tokens import estimate_tokens
 from wicketgate.plugin_api import CONTINUE, UPSTREAM_NAME_KEY, Continue, MiddlewarePlugin, PluginConfig, Request, Result
 from wicketgate.results.firewall import is_bulky
+from wicketgate.tokens import estimate_tokens
 
 
 class ToolEntry(PluginConfig):
