@@ -7,7 +7,7 @@ beginning is, and the number says that it is an estimate.
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -155,7 +155,6 @@ def fit(envelope: ResultEnvelope, parts: Unfitted, budget: int, tokens: TokenCou
     the text, and short facts are given as far as they fit. Only ids may take the cost above the budget.
     """
     # Give everything, if that fits.
-    envelope = replace(envelope, provenance=_provenance(envelope.provenance))
     whole = _whole(envelope, parts.text, parts.links, budget) if parts.text or parts.facts_are_whole else None
     counted = None
     if whole is not None:
@@ -221,7 +220,7 @@ def _whole(envelope: ResultEnvelope, text: str, links: Sequence[str], budget: in
     """Returns the envelope with the whole text; None if it cannot fit."""
     # A short text is the summary.
     if len(text) <= SUMMARY_CHARS:
-        return replace(envelope, facts=(*envelope.facts, *links))
+        return replace(envelope, facts=(*envelope.facts, *links)) if links else envelope
     if len(text) > budget * _CHARS_A_TOKEN or envelope.facts:
         return None
     # A longer one goes on in the first fact.
@@ -298,7 +297,8 @@ def _trimmed(envelope: ResultEnvelope, budget: int, tokens: TokenCounter) -> tup
     return envelope, text, cost
 
 
-def _provenance(provenance: Any) -> dict[str, Any]:
+def bounded_provenance(provenance: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns *provenance* with a short name of its tool, and so many notes that an envelope can hold the rest."""
     bounded = {**provenance, "tool": shorten(provenance["tool"], _TOOL_CHARS)}
     for key in _NOTES:
         notes = bounded.get(key, [])

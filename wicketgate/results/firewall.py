@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from wicketgate.results.budget import INLINE_TOKENS, TokenCount, Unfitted, choose_references, fit
+from wicketgate.results.budget import INLINE_TOKENS, TokenCount, Unfitted, bounded_provenance, choose_references, fit
 from wicketgate.results.bulk import json_bytes, outweighs, seems_to_outweigh, utf8
 from wicketgate.results.envelope import ArtifactRef, Binary, ResultEnvelope, mcp_result_to_envelope, shorten
 from wicketgate.tokens import TokenCounter
@@ -109,7 +109,7 @@ def seal_result(
             read,
             status="partial" if unavailable and read.status == "ok" else read.status,
             artifacts=tuple(listed),
-            provenance={**read.provenance, "tool_id": tool_id, **(provenance or {})},
+            provenance=bounded_provenance({**read.provenance, "tool_id": tool_id, **(provenance or {})}),
         ),
         Unfitted(
             text=text,
