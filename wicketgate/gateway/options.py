@@ -111,8 +111,8 @@ def _declared_idempotent(item: SelectableItem) -> bool:
 @dataclass(frozen=True, slots=True)
 class TokenCost:
     """*shown*: tokens given to the model. *naive*: tokens that it would have been given without a gateway: for a browse
-    name, description and parameters of all tools that the caller may use, for a call the raw result. Both are estimates,
-    by four characters a token where nothing was counted (EXEC-58)."""
+    name, description and parameters of all tools that the caller may use, for a call the raw result. Both are
+    estimates, by four characters a token where nothing was counted (EXEC-58)."""
 
     shown: int = 0
     naive: int = 0
