@@ -341,6 +341,16 @@ def test_a_text_counted_in_pieces_has_the_tokens_of_the_whole(text: str, limit: 
 
 
 @requirement("EXEC-57")
+def test_a_text_without_a_cut_is_counted_whole_and_one_beyond_its_limit_is_not_read_to_its_end() -> None:
+    for uncut in ("abc" * 700, " " * 2_800):
+        pieces = sum(TOKENS.count(uncut[at : at + COUNTED_CHARS]) for at in range(0, len(uncut), COUNTED_CHARS))
+        assert pieces != TOKENS.count(uncut)
+        assert count_within(uncut, 5_000, TOKENS).tokens == TOKENS.count(uncut)
+    assert count_within("word " * 20_000, 500, TOKENS).chars < 4_000
+    assert count_within("漢字" * 20_000, 500, TOKENS).chars < 4_000
+
+
+@requirement("EXEC-57")
 @settings(max_examples=examples(60), deadline=None)
 @given(st.lists(WORDS, min_size=1, max_size=40).map("".join), st.text(max_size=30), st.integers(0, 60))
 def test_a_cut_is_where_every_text_is_parted(words: str, foreign: str, at: int) -> None:

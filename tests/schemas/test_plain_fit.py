@@ -126,6 +126,9 @@ ISSUE = {
         "page": {"type": "integer", "minimum": 1, "maximum": 100},
         "author": {"type": "object", "properties": {"age": {"type": ["number", "null"]}}, "required": ["age"]},
         "odd": {"not": {"type": "string"}},
+        "count": {"type": "integer"},
+        "share": {"type": "number"},
+        "grid": {"type": "array", "items": {"type": "array", "items": {"type": "integer"}}},
     },
     "required": ["title"],
     "additionalProperties": False,
@@ -138,6 +141,7 @@ ISSUE = {
     [
         {"title": "x"},
         {"title": "é", "state": "closed", "labels": ["a", "b"], "assignee": None, "page": 1, "author": {"age": 2.5}},
+        {"title": "x", "count": 2**70, "share": -0.5},
     ],
 )
 def test_ordinary_calls_plainly_fit(args: dict[str, Any]) -> None:
@@ -154,6 +158,11 @@ def test_ordinary_calls_plainly_fit(args: dict[str, Any]) -> None:
         {"title": "x", "page": 0},
         {"title": "x", "page": True},
         {"title": "x", "surplus": 1},
+        {"title": "x", "count": True},
+        {"title": "x", "count": 1.0},
+        {"title": "x", "share": float("nan")},
+        {"title": "x", "share": False},
+        {"title": "x", "grid": [[1]]},
         {"title": "x", "odd": 1},
         {"title": "\ud800"},
         {"title": "x" * 10_001},
