@@ -100,6 +100,9 @@ class Snapshot:
     async def admit(self, item: SelectableItem, args: object, *, tolerant: bool) -> Admitted:
         """The arguments that would be sent. Raises ArgsInvalid or SchemaInvalid."""
         validator = self._validators.get(item.id) or await self._compiled(item)
+        # A repair could still read arguments that fit in another way.
+        if not tolerant and (admitted := validator.admit_plain(args)) is not None:
+            return admitted
         if is_bulky_json(args):
             return await asyncio.to_thread(validator.admit, args, path=item.id, tolerant=tolerant)
         return validator.admit(args, path=item.id, tolerant=tolerant)
