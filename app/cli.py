@@ -172,7 +172,8 @@ def login(
     """Log in at UPSTREAM in a browser, once for all callers of this gate.
 
     The login is kept on this machine, sealed, and renewed by the gate while its issuer allows. A gate that runs takes
-    it within seconds. With --url it is your own account at a gate that runs, and is kept there.
+    it within seconds. With --url it is your own account at a gate that runs, and is kept there; where all callers
+    share the login, it is that one, with the key of an operator (ops:write).
     """
     if at := asked_url(url):
         if scope or port:
@@ -191,7 +192,8 @@ def login(
 @_at_service
 @with_config
 def logout(upstream: str, url: str | None, key: str | None, config: Path | None) -> None:
-    """End the login at UPSTREAM, here and at its issuer; with --url your own account at a gate that runs."""
+    """End the login at UPSTREAM, here and at its issuer; with --url your own account at a gate that runs, or the login
+    that all callers share there."""
     if at := asked_url(url):
         from app.commands.gate_logins import log_out_at
 
@@ -335,6 +337,7 @@ def key() -> None:
     show_default=True,
     help="A permission of the actor; may be repeated.",
 )
+@click.option("--role", "roles", multiple=True, help="A role of the actor, for approvals; may be repeated.")
 @click.option("--not-before", metavar="TIME", help="The key is good from then on: 2027-01-31T00:00:00Z.")
 @click.option("--expires-at", metavar="TIME", help="The key is good until then: 2027-01-31T00:00:00Z.")
 @click.option("--expires-in", metavar="DURATION", help="The same, counted from now: 90d, 12h or 30m.")
@@ -343,6 +346,7 @@ def key_new(
     key_id: str,
     actor: str,
     permissions: tuple[str, ...],
+    roles: tuple[str, ...],
     not_before: str | None,
     expires_at: str | None,
     expires_in: str | None,
@@ -355,6 +359,7 @@ def key_new(
         expires_at = _after(expires_in)
     secret, digest = new_key(key_id)
     entry: dict[str, object] = {"id": key_id, "sha256": digest, "actor": actor, "permissions": list(permissions)}
+    entry |= {"roles": list(roles)} if roles else {}
     entry |= {name: at for name, at in (("not_before", not_before), ("expires_at", expires_at)) if at is not None}
     try:
         KeySettings.model_validate(entry)

@@ -241,10 +241,7 @@ async def _greet_when_ready(gate: Gate, program: Program | None, local: LocalKey
         return
     address = server.address if server is not None else ""
     greets = program.greeting if program is not None else None
-    if greets is None:
-        greeting = usual_greeting(address, local, console=gate.settings.server.console)
-    else:
-        greeting = greets(gate, address, local)
+    greeting = usual_greeting(address, local, gate.settings) if greets is None else greets(gate, address, local)
     if start is not None:
         table = start.lines.end()
         start.out.say("\n".join(["", table, greeting] if table and greets is None else [greeting]))
@@ -266,16 +263,16 @@ async def _drain(gate: Gate) -> None:
             await gate.drain.wait()
 
 
-def usual_greeting(address: str, local: LocalKey | None, *, console: bool) -> str:
+def usual_greeting(address: str, local: LocalKey | None, settings: Settings) -> str:
     """Returns the address of the service and a command to try. For stderr, unless stdout is a terminal: elsewhere that
     carries only log lines."""
     url = reachable(address or _USUAL_ADDRESS)
     lines = ["", f"Wicketgate is ready on {address}" if address else f"Wicketgate is ready, {_ADDRESS_IS_THE_SERVERS}"]
-    if console:
+    if settings.server.console:
         lines.append(f"  Console: {console_link(url, local)}")
     lines.append(f"  MCP clients: {url}/mcp")
     lines += [
-        *(_CONFIGURED_KEYS if local is None else _key_lines(local, one_process=bool(address))),
+        *(_credential_lines(settings) if local is None else _key_lines(local, one_process=bool(address))),
         "",
         "Try it:",
         *chat_lines(url, local, "What time is it in Tokyo?"),
@@ -304,6 +301,19 @@ def chat_lines(url: str, local: LocalKey | None, question: str) -> list[str]:
         f'  curl -N {url}/engine/chat -H "Authorization: Bearer {key}" \\',
         f"    -H 'Content-Type: application/json' -d '{json.dumps(body)}'",
     ]
+
+
+def _credential_lines(settings: Settings) -> list[str]:
+    """What callers come with, of all that is configured."""
+    auth = settings.auth
+    lines = [*_CONFIGURED_KEYS] if auth.keys else []
+    if auth.issuers:
+        named = ", ".join(f"{each.name} ({each.issuer})" for each in auth.issuers)
+        here = "" if auth.keys else ", here as WG_KEY"
+        lines.append(f"  Token: of {named}{here}. MCP clients have their user log in there by themselves.")
+    if auth.trusted_headers is not None:
+        lines.append("  Signed headers: of the gateway in front, at auth.trusted_headers.addresses.")
+    return lines
 
 
 def _key_lines(local: LocalKey, *, one_process: bool) -> list[str]:

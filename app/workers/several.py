@@ -71,7 +71,7 @@ def serve_with_workers(
         roles += [Role(f"worker {number}", partial(work, number)) for number in range(workers)]
 
         def ready() -> None:
-            text = usual_greeting(address, local, console=server.console)
+            text = usual_greeting(address, local, settings)
             with suppress(OSError, ValueError):
                 click.echo(text, err=not sys.stdout.isatty())
 
