@@ -110,7 +110,10 @@ def load_token_counter(table: Path = SHIPPED_TABLE) -> "Cl100kCounter":
         base64.b64decode(token): int(rank) for token, rank in (line.split() for line in unpacked.splitlines() if line)
     }
     # No special tokens: their names in a description are text like any other.
-    return Cl100kCounter(tiktoken.Encoding("cl100k_base", pat_str=_PATTERN, mergeable_ranks=ranks, special_tokens={}))
+    encoding = tiktoken.Encoding("cl100k_base", pat_str=_PATTERN, mergeable_ranks=ranks, special_tokens={})
+    # The library counts with a copy of its own in Rust, and needs this one to be pickled only: 15 MB.
+    ranks.clear()
+    return Cl100kCounter(encoding)
 
 
 @cache

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from app.late_doors import LateDoors
 from app.lifespan import Greeting, OwnServer, Program
 from app.main import create_app
 from app.port.connections import ConnectionCounts, Connections, connection_limits
@@ -71,6 +72,11 @@ def _serve(
     server = OwnServer(listener.address, fail, connections.counts)
     app = create_app(settings, program=Program(load, watched, server, greeting, place))
     gate: Gate = app.state.gate
+    doors: LateDoors = app.state.doors
+
+    async def ready() -> None:
+        await gate.wait_ready()
+        await doors.wait_ready()
 
     def begin_drain(drain_s: float) -> None:
         if gate.drain.phase == "draining":  # asked for a second time
@@ -84,7 +90,7 @@ def _serve(
             settling=gate.drain.settle,
             stopping=begin_drain,
             drained=gate.drain.wait,
-            ready=gate.wait_ready,
+            ready=ready,
             cut=CUT if place is not None else None,
             is_least=partial(place.loads.is_least, place.number) if place is not None else None,
         )
@@ -93,6 +99,7 @@ def _serve(
             listener,
             stop,
             connections,
+            listening=doors.begin,
             stuck_reader_s=settings.engine.stuck_reader_s,
             debug=settings.server.log_level == "debug",
         )
