@@ -14,10 +14,8 @@ thousand steps. A condition that cannot be evaluated raises, so that the rule ca
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any, Literal
-
-from cel_expr_python import cel  # type: ignore[import-untyped]
 
 from wicketgate.access.approvers import Need, Needs, described
 from wicketgate.access.identity import Identity, Reach, reach_of
@@ -25,15 +23,6 @@ from wicketgate.catalog.name_patterns import compile_glob, split_pattern
 from wicketgate.catalog.tool_id import ToolNames, namespace_of
 
 _MAX_CONDITION_CHARS = 2_000
-_ABOUT_CALLER = {
-    "actor": cel.Type.STRING,
-    "permissions": cel.Type.List(cel.Type.STRING),
-    "roles": cel.Type.List(cel.Type.STRING),
-    "claims": cel.Type.Map(cel.Type.STRING, cel.Type.DYN),
-}
-_ABOUT_CALL = {**_ABOUT_CALLER, "args": cel.Type.Map(cel.Type.STRING, cel.Type.DYN)}
-_CALLER_ONLY = cel.NewEnv(variables=_ABOUT_CALLER)
-_WITH_ARGS = cel.NewEnv(variables=_ABOUT_CALL)
 # The binding raises these for values that CEL does not have, and for an evaluation over its budget.
 _FAILURES = (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError)
 
@@ -53,12 +42,13 @@ class Condition:
         self.needs_args = False
         # Claims may be long, and are converted only for a condition that may read them.
         self.reads_claims = "claims" in source
+        cel = _cel()
         try:
-            self._compiled = _CALLER_ONLY.compile(source)
+            self._compiled = cel.caller_only.compile(source)
         except _FAILURES:
             self.needs_args = True
-            self._compiled = _compile_with_args(source)
-        if self._compiled.return_type() not in (cel.Type.BOOL, cel.Type.DYN):
+            self._compiled = _compile_with_args(cel, source)
+        if self._compiled.return_type() not in cel.booleans:
             raise ValueError("must be true or false: compare something")
 
     def __eq__(self, other: object) -> bool:
@@ -86,9 +76,33 @@ class Condition:
         return result
 
 
-def _compile_with_args(source: str) -> Any:
+@dataclass(frozen=True, slots=True)
+class _Cel:
+    """The environments of conditions, and the types that a condition may have."""
+
+    caller_only: Any
+    with_args: Any
+    booleans: tuple[Any, ...]
+
+
+@cache
+def _cel() -> _Cel:
+    """Imported for the first condition: the library takes 7 MB of memory, and few configurations have one."""
+    from cel_expr_python import cel  # type: ignore[import-untyped]
+
+    text, texts = cel.Type.STRING, cel.Type.List(cel.Type.STRING)
+    anything = cel.Type.Map(cel.Type.STRING, cel.Type.DYN)
+    caller = {"actor": text, "permissions": texts, "roles": texts, "claims": anything}
+    return _Cel(
+        cel.NewEnv(variables=caller),
+        cel.NewEnv(variables={**caller, "args": anything}),
+        (cel.Type.BOOL, cel.Type.DYN),
+    )
+
+
+def _compile_with_args(cel: _Cel, source: str) -> Any:
     try:
-        return _WITH_ARGS.compile(source)
+        return cel.with_args.compile(source)
     except _FAILURES as error:
         problem = str(error).partition("\n")[0].removeprefix("INVALID_ARGUMENT: ")
         raise ValueError(f"not a condition over actor, permissions, roles, claims and args: {problem[:300]}") from None
