@@ -118,6 +118,9 @@ async def service_lifespan(
         switches = Switches(gate)
         await stack.enter_async_context(gate)
         await stack.enter_async_context(doors.running())
+        if server is None:
+            doors.begin()  # another server listens when all is done here
+            await doors.wait_ready()
         if workers is not None:
             await stack.enter_async_context(workers.answering())
         # Required upstreams: they keep another server from starting; the own one answers meanwhile.
@@ -146,8 +149,6 @@ async def service_lifespan(
             taking_over = tasks.create_task(gate.take_over_runs(), name="runs of processes that are gone")
             gate.drain.follow(partial(_cancel, taking_over))
             running.append(taking_over)
-            if server is None:
-                doors.begin()  # another server does not tell when it listens
             yield
             for task in running:
                 task.cancel()

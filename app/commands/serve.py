@@ -17,10 +17,8 @@ from app.main import create_app
 from app.port.connections import ConnectionCounts, Connections, connection_limits
 from app.port.listener import Listener, open_listener
 from app.port.server import Stop, serve_app
-from app.process import remembered_hangup
-from app.workers.place import Place
-from app.workers.several import check_shared, serve_with_workers
-from app.workers.supervisor import CUT
+from app.process import remembered_hangup, without_collections
+from app.workers.place import CUT, Place
 from middleware.client_address import TrustedProxies
 from wicketgate.config.settings import ServerSettings, Settings
 from wicketgate.errors import ConfigError
@@ -44,6 +42,8 @@ def serve_until_stopped(
     """
     with remembered_hangup():
         if workers > 1:
+            from app.workers.several import check_shared, serve_with_workers
+
             check_shared(settings, workers)
         listener = open_listener(settings.server.host, settings.server.port, os.environ)
         with listener.socket:
@@ -70,7 +70,8 @@ def _serve(
 
     connections = _connections(settings.server)
     server = OwnServer(listener.address, fail, connections.counts)
-    app = create_app(settings, program=Program(load, watched, server, greeting, place))
+    with without_collections():
+        app = create_app(settings, program=Program(load, watched, server, greeting, place))
     gate: Gate = app.state.gate
     doors: LateDoors = app.state.doors
 

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ HEADERS = {"Authorization": f"Bearer {KEY}", "Accept": "application/json, text/e
 
 HELD = """
 import sys, time
+folder = sys.argv[1]
 from importlib.machinery import PathFinder
 from pathlib import Path
 
@@ -33,9 +35,9 @@ class Held:
         run = spec.loader.exec_module
         def exec_module(module):
             print("loaded:", *sorted(sys.modules), flush=True)
-            while not Path(sys.argv[1], "go").exists():
+            while not Path(folder, "go").exists():
                 time.sleep(0.01)
-            if Path(sys.argv[1], "fail").exists():
+            if Path(folder, "fail").exists():
                 raise ImportError("no such thing")
             run(module)
         spec.loader.exec_module = exec_module
@@ -43,7 +45,15 @@ class Held:
 
 sys.meta_path.insert(0, Held())
 """
-SERVE = HELD + 'from app.cli import cli\ncli(args=sys.argv[2:], prog_name="wicketgate")'
+SERVE = (
+    HELD
+    + """
+from wicketgate.__main__ import main
+del sys.argv[1]
+sys.argv[0] = "wicketgate"
+main()
+"""
+)
 UVICORN = HELD + "import uvicorn\nuvicorn.main(args=sys.argv[2:])"
 
 LATE = {
@@ -54,6 +64,21 @@ LATE = {
     "httpx2": "the SDK's HTTP client",
     "wicketgate.faces.mcp.server": "the faces over the SDK",
     "app.mcp_handshake": "sessions of the handshake era",
+}
+
+
+UNUSED = {
+    "cel_expr_python": "conditions of access rules",
+    "joserfc": "tokens of issuers",
+    "redis": "storage.url",
+    "rich": "tables of other commands, and the command line of httpx",
+    "wicketgate.models.anthropic.exchange": "a dialect of models",
+    "wicketgate.models.openai.exchange": "another",
+    "wicketgate.storage.sqlite_store": "storage.url",
+    "wicketgate.upstreams.openapi.upstream": "a kind of upstream",
+    "wicketgate.upstreams.python.upstream": "another",
+    "app.commands.connect": "another command",
+    "app.workers.supervisor": "--workers",
 }
 
 
@@ -108,6 +133,14 @@ async def test_the_port_answers_before_anything_is_imported_that_only_mcp_needs(
         assert await running.stop() == 0
 
 
+@requirement("OPS-374")
+async def test_what_the_configuration_does_not_use_is_not_imported(tmp_path: Path) -> None:
+    async with held(tmp_path, *serve(tmp_path, free_port())) as (_, loaded):
+        assert sorted(loaded & set(UNUSED)) == []
+        # Each is a module that there is.
+        assert [name for name in UNUSED | LATE if find_spec(name) is None] == []
+
+
 @requirement("OPS-371")
 async def test_requests_of_both_eras_that_come_early_wait_and_are_answered(tmp_path: Path) -> None:
     port = free_port()
@@ -158,16 +191,16 @@ async def test_modules_that_cannot_be_imported_end_the_start(tmp_path: Path) -> 
 
 
 @requirement("OPS-371")
-async def test_under_another_server_the_doors_are_imported_late_too(tmp_path: Path) -> None:
+async def test_another_server_listens_when_all_is_imported(tmp_path: Path) -> None:
     port = free_port()
     write_config(tmp_path)
     args = ("app.main:app", "--port", str(port), "--app-dir", str(ROOT))
     environ = {"WICKETGATE_CONFIG": str(tmp_path / "wicketgate.yaml")}
     async with held(tmp_path, *args, code=UVICORN, env=environ) as (running, loaded), client(port) as http:
         assert sorted(loaded & set(LATE)) == []
-        await running.wait_for("Uvicorn running on")
-        assert (await http.get("/readyz")).status_code == 503
+        assert "running on" not in running.stderr
         (tmp_path / "go").touch()
+        await running.wait_for("Uvicorn running on")
         assert (await http.post("/mcp", json=INITIALIZE)).status_code == 200
 
 
