@@ -12,6 +12,7 @@ import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import httpx
 import jsonschema
 import pytest
 from mcp.server.connection import Connection
@@ -45,6 +46,7 @@ UNDOCUMENTED: dict[str, tuple[str, Callable[[], bool]]] = {
     "HttpToolsProtocol._should_upgrade": ("uvicorn", lambda: hasattr(HttpToolsProtocol, "_should_upgrade")),
     "HttpToolsProtocol.cycle, .parser": ("uvicorn", lambda: sets(HttpToolsProtocol, "cycle", "parser")),
     "RequestResponseCycle": ("uvicorn", lambda: sets(RequestResponseCycle, *CYCLE)),
+    "httpx._main": ("httpx", lambda: "from ._main import main\nexcept ImportError" in inspect.getsource(httpx)),
     "AppStatus": ("sse-starlette", lambda: hasattr(AppStatus, "enable_automatic_graceful_drain")),
     "encode_basestring_ascii": ("", lambda: json.encoder.encode_basestring_ascii("\u00fc") == '"\\u00fc"'),
 }
