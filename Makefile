@@ -36,8 +36,8 @@ types: $(VENV)/.dev ## mypy --strict
 imports: $(VENV)/.dev ## the layers of the house
 	@$(BIN)/lint-imports --no-logo
 
-pytest: $(VENV)/.dev ## the tests alone
-	@$(BIN)/python -m pytest $(PARALLEL)
+pytest: $(VENV)/.dev ## the tests alone; what fails beside the others is run again by itself
+	@$(BIN)/python -m tests.again $(PARALLEL)
 
 # Rooms whose tests start no process and open no port; under a minute on two cores.
 QUICK := tests/catalog tests/schemas tests/results tests/access tests/context tests/engine tests/faces tests/fleet \

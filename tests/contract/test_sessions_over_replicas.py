@@ -25,6 +25,8 @@ from tests.support.wire_client import ACCEPT
 from wicketgate.config.settings import Settings
 from wicketgate.ports import Upstream
 
+pytestmark = pytest.mark.usefixtures("patient_stores")
+
 PATH = "/mcp/namespaced"
 VERSION = "2025-06-18"
 
