@@ -88,8 +88,8 @@ ifndef CAUSES
 endif
 	@$(BIN)/python -m bench.pause_causes $(CAUSES)
 
-bench-execute: $(VENV)/.dev ## what tool_execute adds to a direct call, over stdio and HTTP, in process and over /mcp
-	@$(BIN)/python -m bench.execute
+bench-execute: $(VENV)/.dev ## what a call costs beside a direct one, through the gate and others (ARGS="--no-peers --rounds 3")
+	@$(BIN)/python -m bench.execute $(ARGS)
 
 soak: $(VENV)/.dev ## ten minutes of 64 callers over ten upstreams, one killed every few seconds (ARGS=...)
 	@$(BIN)/python -m bench.soak $(ARGS)
