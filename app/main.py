@@ -261,7 +261,7 @@ def _add_paths(
         routers.append(console_desk_router(gate, max_values))
         routers.append(console_calls_router(gate))
     for router in routers:
-        app.include_router(router)
+        app.router.routes.extend(router.routes)
     # Routes of an ASGI object, not mounts: a mount answers POST /mcp with a redirect.
     faces = {"/mcp": gate.settings.mcp.face, **{f"/mcp/{name}": name for name in doors.endpoints}}
     app.router.routes.extend(
