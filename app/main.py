@@ -325,6 +325,7 @@ def _gauges(gate: Gate, doors: McpDoors, connections: ConnectionCounts | None) -
         connections=connections,
         learned=gate.runtime.learning.lessons,
         lessons_dropped=gate.runtime.learning.dropped,
+        logins=gate.login_counts,
     )
 
 

@@ -1,4 +1,4 @@
-"""The configured issuers, and the tokens of theirs that were verified (ACCESS-110 to ACCESS-121).
+"""The configured issuers, and the tokens of theirs that were verified (ACCESS-110 to ACCESS-121, ACCESS-206).
 
 A token that was verified before is looked up, which costs little more than its digest: ``known`` never waits. Otherwise
 ``verify`` fetches what it needs, the keys of the issuer or its word about an opaque token.
@@ -24,6 +24,7 @@ from wicketgate.access.issuer import (
     actor_of_id_token,
     judge,
     read_jwt,
+    shows_access,
 )
 from wicketgate.access.key_sets import IssuerAway, KeySet
 from wicketgate.access.signed_headers import TrustedGateway
@@ -210,7 +211,7 @@ class Issuers:
 
     async def _verify_jwt(self, token: str, digest: str, found: UnverifiedJwt) -> Verified:
         known, claims = await self._signed(token, found)
-        return self._judged(known.issuer, claims, digest)
+        return self._judged(known.issuer, claims, digest, shown=shows_access(found.kind, claims))
 
     async def _signed(self, token: str, found: UnverifiedJwt) -> tuple[_Known, Mapping[str, Any]]:
         """The issuer of a token, and the claims that it has signed. Raises TokenRefused and IssuerAway."""
@@ -237,7 +238,8 @@ class Issuers:
             if known.introspector is None:
                 continue
             try:
-                return self._judged(known.issuer, await known.introspector.claims(token), digest)
+                claims = await known.introspector.claims(token)
+                return self._judged(known.issuer, claims, digest, shown=True)
             except IssuerAway as failure:
                 away = failure
             except TokenRefused as refused:
@@ -249,9 +251,9 @@ class Issuers:
         self._refused.put(digest, nobodys, self.clock() + _REFUSED_KEPT_S)
         raise nobodys
 
-    def _judged(self, issuer: Issuer, claims: Mapping[str, Any], digest: str) -> Verified:
+    def _judged(self, issuer: Issuer, claims: Mapping[str, Any], digest: str, *, shown: bool) -> Verified:
         now = self.clock()
-        verified = judge(issuer, claims, now)
+        verified = judge(issuer, claims, now, shown=shown)
         # A configuration that has come meanwhile counts.
         if (known := self._known.get(issuer.url)) is None or known.issuer is not issuer:
             raise TokenRefused

@@ -38,16 +38,20 @@ class TooManyLogins(Exception):
 
 
 class Logins:
-    """The logins that are kept in *rows*. *now* is the time of day in seconds. Every method raises LoginsAway; each
+    """The logins that are kept in *rows*. *now* is the time of day in seconds. *report* gets each login that this
+    process has taken to its next state; it must neither wait nor fail. Every method raises LoginsAway; each
     step raises LoginRefused, and changes nothing then.
 
     The id of a flow is in its link, which anybody may see: it gives nothing. The *state* that goes to the issuer begins
     with it, so that the callback finds the login.
     """
 
-    def __init__(self, rows: SealedRows, now: Callable[[], float]) -> None:
+    def __init__(
+        self, rows: SealedRows, now: Callable[[], float], report: Callable[[Login], None] = lambda login: None
+    ) -> None:
         self._rows = rows
         self._now = now
+        self._report = report
         self._waiting: defaultdict[str, set[asyncio.Event]] = defaultdict(set)
 
     async def offer(self, actor: str, upstream: str, scopes: frozenset[str]) -> Login:
@@ -151,6 +155,8 @@ class Logins:
             key = row_key("flow", flow)
             row = OpenedRow("flow", key, owner, login_value(after), after.version, after.expires_at)
             if await self._rows.write(row):
+                if after.state != before.state or after.state == "agreed":
+                    self._report(after)
                 if after.has_ended:
                     for waiter in self._waiting.get(flow, ()):
                         waiter.set()
