@@ -156,7 +156,7 @@ class ConnectPages:
             session.actor,
             self._own_host,
             f"{self._url}/connect/{upstream}",
-            {"f": flow, "t": login.csrf, "i": _shown(place.issuer, scopes)},
+            {"f": flow, "t": login.csrf, "i": _shown(server.url, place.issuer, scopes)},
             for_all=self._logins.is_shared(upstream),
         )
         return HTMLResponse(text, headers=dict(pages.OF_FORMS))
@@ -194,7 +194,7 @@ class ConnectPages:
             raise LoginRefused("forged")
         agreement, url = await server.begin(login)
         # What was agreed to is what the page has shown, and no issuer or scope that came since.
-        if not same(_shown(agreement.issuer, agreement.scopes), form.get("i", "")):
+        if not same(_shown(agreement.server, agreement.issuer, agreement.scopes), form.get("i", "")):
             raise LoginRefused("forged")
         await self._logins.logins.agree(flow, session, form.get("t", ""), agreement)
         answer = _onward(url)
@@ -387,9 +387,9 @@ def _page(connect: ConnectPages, answer: Answer) -> Answer:
     return page
 
 
-def _shown(issuer: str, scopes: Iterable[str]) -> str:
+def _shown(server: str, issuer: str, scopes: Iterable[str]) -> str:
     """What stands for these on a page."""
-    return row_key("consent", issuer, *sorted(scopes))
+    return row_key("consent", server, issuer, *sorted(scopes))
 
 
 async def _form(request: Request) -> Mapping[str, str]:

@@ -59,6 +59,11 @@ class ServerLogin:
         self._clock = clock
         self._place: tuple[LoginPlace, float] | None = None
 
+    @property
+    def url(self) -> str:
+        """The URL of the tool server."""
+        return self._client.plan.server_url
+
     async def place(self) -> LoginPlace:
         """Where one logs in now, or a moment ago: whoever opens the page again and again asks nobody else for it."""
         if self._place is not None and self._clock() - self._place[1] < _FRESH_S:
@@ -87,7 +92,8 @@ class ServerLogin:
         pending = self._client.ask(place.found, own, place.refusal, login.scopes, new_state(login.flow))
         ours = Secrets(pending.verifier, pending.state, secrets.token_urlsafe(16))
         asked = frozenset(pending.scopes)
-        return Agreement(issuer.issuer, issuer.says_issuer, own.client_id, pending.resource, ours, asked), pending.url
+        place_of = (self.url, issuer.issuer, issuer.says_issuer, own.client_id, pending.resource)
+        return Agreement(*place_of, ours, asked), pending.url
 
     async def finish(self, login: Login, came: Mapping[str, str]) -> Tokens:
         """The tokens for what *came* back, for a *login* that ``Logins.come_back`` returned."""

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from urllib.parse import quote
 
 from pydantic import TypeAdapter
@@ -14,8 +14,8 @@ from wicketgate.errors import ConnectRequired, RateLimited
 from wicketgate.login.browsers import Browsers
 from wicketgate.login.client import LoginClient
 from wicketgate.login.counts import LoginCounts, RefreshOutcome
-from wicketgate.login.failures import Declined, LoginFailure
-from wicketgate.login.grants import Grant, GrantEvent, Grants
+from wicketgate.login.failures import Declined, LoginFailure, NotOffered
+from wicketgate.login.grants import Bond, Grant, GrantEvent, Grants
 from wicketgate.login.login_flow import DECLINED_THERE, SERVER_GONE, BrowserSession, Login
 from wicketgate.login.logins import Logins, TooManyLogins
 from wicketgate.login.registrar import Registration
@@ -97,7 +97,10 @@ class UserLogins:
         def count(outcome: RefreshOutcome) -> None:
             self.counts.refreshes[name, outcome] += 1
 
-        grants = UserGrants(name, self.grants, login.refresh, connect, self._clock, shared=shared, count=count)
+        def bond(actor: str) -> Bond:
+            return Bond(login.url)
+
+        grants = UserGrants(name, self.grants, login.refresh, connect, self._clock, bond, shared=shared, count=count)
         made = _Server(login, grants, shared)
         former, self._servers[name] = self._servers.get(name), made
         if former is not None and former.watching is not None:
@@ -214,7 +217,8 @@ class UserLogins:
 
     async def _end(self, login: Login, came: Mapping[str, str]) -> Login:
         server = self.server(login.upstream)
-        if server is None:
+        # A configuration may have come meanwhile, with another server under this name.
+        if server is None or server.url != login.server:
             return await self.logins.failed(login, SERVER_GONE)
         try:
             tokens = await server.finish(login, came)
@@ -225,9 +229,21 @@ class UserLogins:
             log.warning("%s: login of %s: %s", login.upstream, login.actor, failure.detail)
             return await self.logins.failed(login, failure.why)
         owner = "" if self.is_shared(login.upstream) else login.actor
-        grant = await self.grants.keep(owner, login.upstream, tokens, login.actor)
+        grant = await self.grants.keep(owner, login.upstream, tokens, Bond(login.server), login.actor)
         self.heard(login)
         return await self.logins.granted(login, grant.number)
+
+    async def accounts(self, actor: str | None) -> list[Grant]:
+        """Return the grants of *actor*, or of all with None, as ``Grants.of_actor`` does; one that is bound to what is
+        no longer in force needs a new login. Raises LoginsAway."""
+        return [
+            grant if self._is_in_force(grant) else replace(grant, state="reconnect")
+            for grant in await self.grants.of_actor(actor)
+        ]
+
+    def _is_in_force(self, grant: Grant) -> bool:
+        server = self.server(grant.upstream)
+        return server is None or grant.bond == Bond(server.url)
 
     async def revoke(self, actor: str, name: str, by: str) -> list[Grant]:
         """End the grants of *actor* at *name*, here and then at their issuers, as far as these can be reached; return
@@ -240,6 +256,8 @@ class UserLogins:
             self._servers[name].grants.ended(grant)
         for grant in ended:
             try:
+                if grant.bond.server != server.url:
+                    raise NotOffered("it was given at another server, which is not configured any more")
                 await server.revoke(grant)
             except (LoginFailure, LoginsAway) as failure:
                 why = failure.detail if isinstance(failure, LoginFailure) else "the store is away"
