@@ -317,7 +317,8 @@ class ConnectPages:
         if session is None:
             return None
         # It lasts no longer than what it began with.
-        if not self._authenticator.stands(Identity(session.actor, (), session.key_id, issuer=session.issuer)):
+        by_key = Identity(session.actor, (), session.key_id)
+        if not self._logins.vouches_for(session) or not (session.issuer or self._authenticator.stands(by_key)):
             await self._logins.browsers.end(cookie)
             return None
         return session

@@ -23,9 +23,11 @@ _TRIES = 20
 
 @dataclass(frozen=True, slots=True)
 class Bond:
-    """What a grant is good for, beyond the names that it is kept under: *server* is the URL of the tool server."""
+    """What a grant is good for, beyond the names that it is kept under. *server* is the URL of the tool server,
+    *vouched_by* that of the issuer whose tokens say who the actor is; empty for the actor of a key."""
 
-    server: str = ""
+    server: str
+    vouched_by: str = ""
 
 
 @dataclass(frozen=True, slots=True)
