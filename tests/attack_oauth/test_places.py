@@ -50,14 +50,14 @@ def test_no_special_address_is_public(address: str) -> None:
     assert not Guard().allows_address("as.example.net", address)
 
 
-@pytest.mark.xfail(strict=True, reason="the guard believes is_global of the Python that it runs on")
-@requirement("UP-142")
+@requirement("UP-142", "ACCESS-223")
 @pytest.mark.parametrize(
     "address",
     [
         "192.0.0.192",  # the metadata of Oracle's cloud; private (192.0.0.0/24) to newer Pythons
         "fec0::1",  # site-local, as private as fc00::/7
         "::ffff:0:7f00:1",  # translated (SIIT)
+        "168.63.129.16",  # the platform of Azure
         "192.88.99.1",  # the relay of 6to4
         "3fff::1",  # documentation
         "5f00::1",  # segment routing
@@ -65,6 +65,14 @@ def test_no_special_address_is_public(address: str) -> None:
 )
 def test_no_address_is_public_by_the_age_of_python(address: str) -> None:
     assert not Guard().allows_address("as.example.net", address)
+
+
+@requirement("ACCESS-223")
+@pytest.mark.parametrize(
+    "address", ["1.1.1.1", "9.9.9.9", "192.0.1.1", "2606:4700::1111", "2a00:1450::1", "2001:200::1"]
+)
+def test_addresses_of_public_servers_are_public(address: str) -> None:
+    assert Guard().allows_address("as.example.net", address)
 
 
 def run(steps: Any, *answers: Answer) -> Any:
