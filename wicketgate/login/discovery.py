@@ -12,6 +12,7 @@ from wicketgate.login.failures import Distrusted, NotOffered
 from wicketgate.login.steps import Answer, Steps, check_there, get
 from wicketgate.net.challenge import Refusal
 from wicketgate.net.client import origin
+from wicketgate.net.guard import is_loopback
 from wicketgate.net.outgoing import shown_origin
 
 _MAX_URL = 2_000
@@ -162,7 +163,7 @@ def _read_issuer(document: Mapping[str, Any], expected: str) -> Issuer:
     return Issuer(
         expected,
         token_endpoint,
-        _url(document, "authorization_endpoint"),
+        _page_url(document, expected),
         _url(document, "registration_endpoint"),
         _url(document, "revocation_endpoint"),
         _words(document.get("scopes_supported"), _MAX_SCOPE),
@@ -181,6 +182,17 @@ def _url(document: Mapping[str, Any], name: str) -> str:
         return ""
     if not isinstance(url, str) or not is_web_url(url):
         raise Distrusted(f"{name} of the issuer is no http or https URL")
+    return url
+
+
+def _page_url(document: Mapping[str, Any], issuer: str) -> str:
+    """The page that browsers are sent to; empty if there is none. Over http only with an issuer that was asked so,
+    which the operator allows, at its own host or on this machine. Raises Distrusted."""
+    url = _url(document, "authorization_endpoint")
+    page, own = urlsplit(url), urlsplit(issuer)
+    host = page.hostname or ""
+    if page.scheme == "http" and (own.scheme != "http" or (host != own.hostname and not is_loopback(host))):
+        raise Distrusted(f"authorization_endpoint of the issuer at {shown_origin(issuer)} is not https")
     return url
 
 
