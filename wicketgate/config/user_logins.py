@@ -110,7 +110,7 @@ def make_browser_logins(
         return None
     return BrowserLogins(
         issuers,
-        logins.rows.seal,
+        logins.rows,
         lambda url: Carrier(outgoing, [url], setting="auth.issuers"),
         logins.public_url,
         time,
