@@ -16,8 +16,7 @@ from wicketgate.config.settings import Settings
 ANN = "wg_ann_0123456789012345678901234567890123456789"
 
 
-@pytest.mark.xfail(strict=True, reason="each form of /login/issuer asks for the issuer's document anew")
-@requirement("ACCESS-190")
+@requirement("ACCESS-190", "ACCESS-226")
 async def test_strangers_do_not_have_the_gate_ask_an_issuer_as_often_as_they_like() -> None:
     """Whoever sends the form makes both its cookie and its token."""
     async with with_issuer("ann") as (service, _, issuer):
@@ -30,6 +29,25 @@ async def test_strangers_do_not_have_the_gate_ask_an_issuer_as_often_as_they_lik
             )
             assert answer.status_code in (200, 429)
         assert len(issuer.seen) - before <= 5
+
+
+@requirement("ACCESS-226")
+async def test_strangers_do_not_have_the_gate_try_codes_at_an_issuer_as_often_as_they_like() -> None:
+    """Each way there is good for one, and a way costs a stranger one form."""
+    async with with_issuer("ann") as (service, _, issuer):
+        person = Person()
+        page = f"wicketgate-{service.url.rpartition(':')[2]}"
+        for number in range(30):
+            asked = await person.http.post(
+                f"{service.url}/login/issuer/corp",
+                data={"t": "x", "u": "accounts", "f": "x"},
+                headers={"cookie": f"{page}-form=x", "origin": service.url},
+            )
+            state = asked.text.partition("state=")[2].partition("&")[0]
+            cookies = {f"{page}-login": asked.cookies[f"{page}-login"]}
+            answer = await plain_get(f"{service.url}/login/callback?code=guess-{number}&state={state}", cookies)
+            assert answer.status_code == (502 if number < 10 else 429)
+        assert sum(target.startswith("/token") for target in issuer.seen) == 10
 
 
 @requirement("ACCESS-192", "ACCESS-225")

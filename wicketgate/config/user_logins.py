@@ -114,5 +114,6 @@ def make_browser_logins(
         lambda url: Carrier(outgoing, [url], setting="auth.issuers"),
         logins.public_url,
         time,
+        monotonic,
         id_tokens,
     )

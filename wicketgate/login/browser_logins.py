@@ -23,6 +23,7 @@ from wicketgate.login.discovery import issuer_of
 from wicketgate.login.failures import Distrusted, IssuerAway, NotOffered
 from wicketgate.login.kept_id_tokens import KeptIdTokens
 from wicketgate.login.keys import row_key
+from wicketgate.login.recent import Recent
 from wicketgate.login.registrar import AuthMethod, Registration
 from wicketgate.login.rows import Row
 from wicketgate.login.sealed_rows import OpenedRow, SealedRows
@@ -51,8 +52,8 @@ class CameBack:
 
 
 class BrowserLogins:
-    """*carrier* makes what carries requests to one issuer. *now* is the time of day, in seconds. *id_tokens* keeps what
-    the logins gave, *rows* the ways that were used."""
+    """*carrier* makes what carries requests to one issuer. *now* is the time of day, *clock* monotonic, both in
+    seconds. *id_tokens* keeps what the logins gave, *rows* the ways that were used."""
 
     def __init__(
         self,
@@ -61,6 +62,7 @@ class BrowserLogins:
         carrier: Callable[[str], Carrier],
         public_url: str,
         now: Callable[[], float],
+        clock: Callable[[], float],
         id_tokens: KeptIdTokens,
     ) -> None:
         self._issuers = issuers
@@ -68,7 +70,9 @@ class BrowserLogins:
         self._carrier = carrier
         self._redirect_uri = f"{public_url}{CALLBACK}"
         self._now = now
+        self._clock = clock
         self._id_tokens = id_tokens
+        self._documents: dict[str, Recent[FoundIssuer]] = {}
 
     @property
     def names(self) -> Mapping[str, str]:
@@ -78,7 +82,7 @@ class BrowserLogins:
     async def begin(self, name: str, upstream: str, flow: str) -> Asked:
         """The way to the issuer *name*, for the login *flow* at *upstream*. Raises LoginFailure."""
         issuer, client = self._client(name)
-        found = await self._carrier(issuer.url).run(issuer_of(issuer.url))
+        found = await self._found(issuer.url)
         nonce = secrets.token_urlsafe(16)
         pending = self._pending(found, client, secrets.token_urlsafe(24), secrets.token_urlsafe(32))
         url = f"{pending.url}&{urlencode({'nonce': nonce})}"
@@ -93,12 +97,12 @@ class BrowserLogins:
         state = came.get("state", "")
         name, value = self._opened(cookie, state)
         issuer, client = self._client(name)
-        carrier = self._carrier(issuer.url)
-        found = replace(await carrier.run(issuer_of(issuer.url)), says_issuer=bool(value["says_issuer"]))
+        found = replace(await self._found(issuer.url), says_issuer=bool(value["says_issuer"]))
         pending = self._pending(found, client, state, value["verifier"])
         code = code_of(pending, came)
         await self._use_up(state)
-        tokens = await carrier.run(token_endpoint.redeem(token_endpoint.client_of(pending), pending, code, self._now()))
+        redeem = token_endpoint.redeem(token_endpoint.client_of(pending), pending, code, self._now())
+        tokens = await self._carrier(issuer.url).run(redeem)
         try:
             actor, ends_at = await self._issuers.logged_in(name, tokens.id_token, value["nonce"])
         except TokenRefused:
@@ -107,6 +111,15 @@ class BrowserLogins:
             raise IssuerAway(str(away)) from None
         await self._id_tokens.keep(name, actor, tokens.id_token, ends_at)
         return CameBack(actor, issuer.url, value["upstream"], value["flow"])
+
+    async def _found(self, url: str) -> FoundIssuer:
+        """The issuer by its document, as it was a moment ago: whoever sends many forms asks it for nothing more. Raises
+        LoginFailure."""
+        if url not in self._documents:
+            in_force = self.names.values()
+            self._documents = {kept: each for kept, each in self._documents.items() if kept in in_force}
+            self._documents[url] = Recent(lambda: self._carrier(url).run(issuer_of(url)), self._clock)
+        return await self._documents[url].get()
 
     async def _use_up(self, state: str) -> None:
         """Raises Distrusted if it was used before, at any process, and LoginsAway."""
