@@ -12,6 +12,9 @@ from tests.support.requirement import requirement
 from tests.support.service import KEY, OTHER_KEY
 from wicketgate.access.identity import hash_key
 from wicketgate.config.settings import Settings
+from wicketgate.login.authorize import asked_scopes
+from wicketgate.login.discovery import Issuer, Resource
+from wicketgate.login.failures import Distrusted
 
 ANN = "wg_ann_0123456789012345678901234567890123456789"
 
@@ -101,14 +104,21 @@ async def test_a_revoked_key_connects_nothing_at_the_callback_either() -> None:
         assert "is connected" not in done.text
 
 
-@pytest.mark.xfail(strict=True, reason="the page shows the first 30 scopes by the alphabet")
-@requirement("ACCESS-182")
+@requirement("ACCESS-182", "ACCESS-227")
 async def test_no_scope_that_is_asked_for_is_left_out_of_the_consent() -> None:
     """A server that asks for much sorts what matters behind what does not."""
     async with hosted() as (service, server):
         server.metadata = {"scopes_supported": [*(f"a{n:02}.read" for n in range(40)), "z.delete_everything"]}
         consent = await Person().sign_in(await link_of(service))
         assert "z.delete_everything" in consent.text
+
+
+@requirement("ACCESS-227")
+@pytest.mark.parametrize("scopes", [[f"a{n:03}" for n in range(201)], ["a" * 195 + ".admin"]])
+def test_more_than_a_person_can_be_shown_is_not_asked_for(scopes: list[str]) -> None:
+    found = Issuer("https://as.example.net", "https://as.example.net/token")
+    with pytest.raises(Distrusted):
+        asked_scopes(Resource("https://mcp.example.net"), found, challenged=tuple(scopes))
 
 
 @requirement("ACCESS-183")

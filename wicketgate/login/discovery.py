@@ -16,7 +16,7 @@ from wicketgate.net.guard import is_loopback
 from wicketgate.net.outgoing import shown_origin
 
 _MAX_URL = 2_000
-_MAX_SCOPES = 200
+_MAX_WORDS = 200
 _MAX_SCOPE = 200
 _BASIC = ("client_secret_basic",)
 """RFC 8414 §2: what a document means that does not say."""
@@ -213,7 +213,7 @@ def _words(value: object, longest: int) -> tuple[str, ...] | None:
     if not isinstance(value, list):
         return None
     words = [each for each in value if isinstance(each, str) and 0 < len(each) <= longest]
-    return tuple(dict.fromkeys(each for each in words if each.isprintable() and " " not in each))[:_MAX_SCOPES]
+    return tuple(dict.fromkeys(each for each in words if each.isprintable() and " " not in each))[:_MAX_WORDS]
 
 
 def covers(resource: str, server_url: str) -> bool:
