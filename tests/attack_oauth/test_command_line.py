@@ -14,15 +14,25 @@ upstreams:
 """
 
 
-@pytest.mark.xfail(strict=True, reason="the mend is that of shared logins, which such an upstream does not use")
-@requirement("ACCESS-198")
+@requirement("ACCESS-198", "ACCESS-228")
 @pytest.mark.parametrize("command", ["login", "logout"])
 async def test_a_login_of_users_is_mended_by_the_url_of_the_gate(command: str, tmp_path: Path) -> None:
     (tmp_path / "wicketgate.yaml").write_text(_CONFIG)
     code, _, said = await outcome("app", command, "linear", cwd=tmp_path, env={"WG_URL": "", "WG_KEY": ""})
     assert code == 1
-    assert "--url" in said
+    assert f"wicketgate {command} linear --url https://gate.example.com" in said
     assert "write oauth: {}" not in said
+
+
+@requirement("ACCESS-228")
+async def test_connections_lead_to_the_gate_where_callers_have_accounts_of_their_own(tmp_path: Path) -> None:
+    (tmp_path / "wicketgate.yaml").write_text(_CONFIG)
+    code, shown, said = await outcome("app", "connections", cwd=tmp_path, env={"WG_URL": "", "WG_KEY": ""})
+    assert code == 0
+    assert (
+        "linear: each caller has an account of its own: wicketgate connections --url https://gate.example.com" in shown
+    )
+    assert "No upstream" not in said
 
 
 @pytest.mark.xfail(strict=True, reason="check does not ask a server with credentials: user at all")
