@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.hosted_server import HostedServer
 from tests.support.process import outcome
 from tests.support.requirement import requirement
 
@@ -35,9 +36,20 @@ async def test_connections_lead_to_the_gate_where_callers_have_accounts_of_their
     assert "No upstream" not in said
 
 
-@pytest.mark.xfail(strict=True, reason="check does not ask a server with credentials: user at all")
-@requirement("ACCESS-180")
+@requirement("ACCESS-229")
 async def test_check_tells_of_a_server_with_logins_of_users_that_is_not_there(tmp_path: Path) -> None:
     (tmp_path / "wicketgate.yaml").write_text(_CONFIG)
-    _, shown, said = await outcome("app", "check", cwd=tmp_path)
+    code, shown, said = await outcome("app", "check", cwd=tmp_path)
+    assert code == 1
     assert "refuses connections" in shown + said
+
+
+@requirement("ACCESS-229")
+async def test_check_is_content_with_servers_that_wait_for_a_first_account(tmp_path: Path) -> None:
+    async with HostedServer().running() as server:
+        text = _CONFIG.replace("http://127.0.0.1:1/mcp", server.url)
+        (tmp_path / "wicketgate.yaml").write_text(text)
+        code, shown, said = await outcome("app", "check", cwd=tmp_path)
+        assert "its tools are those of the first account that a caller connects" in shown
+        assert "no tool to call" not in shown + said
+        assert code == 0, shown + said
