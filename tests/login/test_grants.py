@@ -473,3 +473,14 @@ async def test_a_grant_that_lacks_scopes_asks_nobody_where_another_process_has_t
     with pytest.raises(ConnectRequired) as lacking:
         await users.lacks(name, frozenset({"root"}))
     assert lacking.value.url == "ann?admin root tools"
+
+
+@requirement("ACCESS-209")
+async def test_a_refused_token_has_its_grant_read_anew(rows: SealedRows, grants: Grants, clock: Clock) -> None:
+    users = user_grants(grants, never)
+    await grants.keep("ann", "linear", tokens())
+    credentials = users.of(await users.named(ANN))
+    await credentials.authorization()
+    await made_grants(rows, now=clock).revoke("ann", "linear", by="ann")  # at another process
+    with pytest.raises(ConnectRequired):
+        await credentials.renew(Refusal(401))

@@ -11,10 +11,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from joserfc import jwt
-from joserfc.errors import JoseError
-from joserfc.jws import JWSRegistry
-
 from wicketgate.access.identity import Identity, Lapse, issuer_key_id
 from wicketgate.access.introspection import Introspector
 from wicketgate.access.issuer import (
@@ -36,23 +32,8 @@ log = logging.getLogger("wicketgate.access")
 MAX_KEPT = 4_096
 KEPT_S = 60.0
 _REFUSED_KEPT_S = 10.0
-_MAX_HEADER_BYTES = 16 * 1024
 
 T = TypeVar("T")
-
-
-class _Algorithm(JWSRegistry):
-    """Knows one algorithm, without the library's advice about it, and takes headers with certificates in them."""
-
-    max_header_length = _MAX_HEADER_BYTES
-
-    def __init__(self, name: str) -> None:
-        super().__init__(algorithms=[name], strict_check_header=False)
-
-    def get_alg(self, name: str) -> Any:
-        if self.allowed is None or name not in self.allowed:
-            raise TokenRefused
-        return self.algorithms[name]
 
 
 class _Kept(Generic[T]):
@@ -96,7 +77,9 @@ class _Known:
         self.issuer = issuer
         self.keys = KeySet(issuer.name, issuer.url, issuer.jwks_uri, http, now)
         self.introspector = Introspector(issuer, http) if issuer.introspection is not None else None
-        self.registries = {name: _Algorithm(name) for name in issuer.algorithms}
+        from wicketgate.access.jose import Algorithm  # with the first issuer: fifty modules
+
+        self.algorithms = {name: Algorithm(name) for name in issuer.algorithms}
 
 
 class Issuers:
@@ -234,16 +217,14 @@ class Issuers:
         # The issuer comes first: a key id means something only among its keys. Of the header only ``alg``, one of those
         # pinned for this issuer, and ``kid`` count; keys and addresses in it (``jwk``, ``jku``, ``x5u``) do not.
         known = self._known.get(found.issuer)
-        registry = known.registries.get(found.algorithm) if known is not None else None
-        if known is None or registry is None:
+        algorithm = known.algorithms.get(found.algorithm) if known is not None else None
+        if known is None or algorithm is None:
             raise TokenRefused
         claims: Mapping[str, Any] | None = None
         for key in await known.keys.find(found.algorithm, found.key_id):
-            try:
-                claims = jwt.decode(token, key, registry=registry).claims
-            except (JoseError, ValueError, TypeError, RecursionError):
-                continue
-            break
+            claims = algorithm.claims(token, key)
+            if claims is not None:
+                break
         if claims is None or claims.get("iss") != found.issuer:
             raise TokenRefused
         return known, claims

@@ -25,6 +25,8 @@ from wicketgate.login.rows import LoginsAway
 from wicketgate.login.sealed_rows import OpenedRow, SealedRows
 
 OFFER_S = 600.0
+_LEFT_S = 60.0
+"""A link is offered again while there is so much time left to open it."""
 AGREED_S = 600.0
 OUTCOME_S = 120.0
 """The time in which an outcome can be read."""
@@ -55,12 +57,12 @@ class Logins:
         self._waiting: defaultdict[str, set[asyncio.Event]] = defaultdict(set)
 
     async def offer(self, actor: str, upstream: str, scopes: frozenset[str]) -> Login:
-        """Return the login of *actor* at *upstream* that is open already, if it asks for these *scopes*, or a new one.
-        Raises TooManyLogins."""
+        """Return the login of *actor* at *upstream* that is open already, if it asks for these *scopes* and lasts for a
+        minute still, or a new one. Raises TooManyLogins."""
         owner = _owner(actor, upstream)
         standing = [_login(row) for row in await self._rows.of_owner("flow", owner)]
         for login in sorted(filter(None, standing), key=lambda login: login.offered_at, reverse=True):
-            if login.is_open and login.scopes >= scopes and login.expires_at > self._now():
+            if login.is_open and login.scopes >= scopes and login.expires_at >= self._now() + _LEFT_S:
                 return login
         now = self._now()
         made = Login(secrets.token_urlsafe(24), actor, upstream, scopes, now, now + OFFER_S)

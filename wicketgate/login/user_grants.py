@@ -145,6 +145,9 @@ class UserGrants:
 
     async def renew(self, name: GrantName, refused: str) -> None:
         """Have other tokens than those with the access token *refused*. Raises as ``authorization`` does."""
+        known = self._known.get(name.actor)
+        if known is not None and known.grant.tokens.access_token == refused:
+            self.changed(name.actor)  # another process may have ended or renewed it
         grant = await self._standing(name)
         # Of calls that were refused together one is enough, at whichever process.
         if grant.tokens.access_token != refused or self._grants.now() - grant.issued_at < _SOON_S:
