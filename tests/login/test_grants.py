@@ -478,7 +478,7 @@ async def test_a_grant_that_lacks_scopes_asks_nobody_where_another_process_has_t
 @requirement("ACCESS-209")
 async def test_a_refused_token_has_its_grant_read_anew(rows: SealedRows, grants: Grants, clock: Clock) -> None:
     users = user_grants(grants, never)
-    await grants.keep("ann", "linear", tokens())
+    await grants.keep("ann", "linear", tokens(), BOND)
     credentials = users.of(await users.named(ANN))
     await credentials.authorization()
     await made_grants(rows, now=clock).revoke("ann", "linear", by="ann")  # at another process
