@@ -40,7 +40,7 @@ from middleware.cors import CorsMiddleware
 from middleware.drain import DrainMiddleware
 from middleware.hosts import HostMiddleware, HostRule
 from middleware.refusals import BodyLimitMiddleware, LastResortMiddleware
-from routers.connect import OPEN_PATHS, OPEN_UNDER, ConnectPages, KeyTries, connect_router
+from routers.connect import OPEN_PATHS, OPEN_UNDER, ConnectPages, connect_router
 from routers.connections import connections_router
 from routers.console import console_router
 from routers.console_approvals import approvals_router
@@ -51,6 +51,7 @@ from routers.console_sign_in import SIGN_IN_PATH, sign_in_router
 from routers.console_tools import console_tools_router
 from routers.engine import engine_router
 from routers.health import health_router, metrics_router
+from routers.login_tries import LoginTries
 from routers.openapi import publish_openapi
 from routers.operations import operations_router
 from routers.refusals import refuse_in_one_shape
@@ -290,7 +291,7 @@ def _connect_pages(gate: Gate) -> ConnectPages | None:
         gate.id_tokens,
         gate.authenticator,
         gate.audit_events,
-        KeyTries(monotonic),
+        LoginTries(monotonic),
         lambda: bool(gate.accepted_keys()),
         server_host,
     )

@@ -5,6 +5,7 @@ A token that was verified before is looked up, which costs little more than its 
 """
 
 import asyncio
+import logging
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,6 +26,8 @@ from wicketgate.access.issuer import (
 from wicketgate.access.key_sets import IssuerAway, KeySet
 from wicketgate.access.signed_headers import TrustedGateway
 from wicketgate.net import HttpClient
+
+log = logging.getLogger("wicketgate.access")
 
 MAX_KEPT = 4_096
 KEPT_S = 60.0
@@ -110,12 +113,25 @@ class Issuers:
             self._lapses.append(Lapse(issuer_key_id(self.gateway.name), "trusted_headers differ"))
         self.gateway = gateway
         wanted = {issuer.url: issuer for issuer in issuers}
+        former = {known.issuer.name: url for url, known in self._known.items()}
+        for url, issuer in wanted.items():
+            if former.get(issuer.name, url) != url:
+                log.warning(
+                    "auth.issuers: another issuer is called %s now. Its callers have the results, chats, approvals and"
+                    " quotas of those of the former issuer that have the same subject: give it a name of its own",
+                    issuer.name,
+                )
         for url, known in self._known.items():
             if wanted.get(url) != known.issuer:
                 self._lapses.append(Lapse(issuer_key_id(known.issuer.name), "the issuer is gone, or has changed"))
         kept = {url: each for url, each in self._known.items() if wanted.get(url) == each.issuer}
         self._known = {url: kept.get(url) or _Known(issuer, self._client, self._now) for url, issuer in wanted.items()}
         self._verified, self._refused = _Kept(), _Kept()
+
+    def behind(self, actor: str) -> str:
+        """Returns the URL of the issuer whose tokens say who *actor* is; empty if none does."""
+        name, colon, _ = actor.partition(":")
+        return next((url for url, each in self._known.items() if colon and each.issuer.name == name), "")
 
     def lapsed(self) -> list[Lapse]:
         """Returns the issuers whose tokens do not count any more, or not as they did, each once."""
