@@ -30,7 +30,7 @@ _NOT_YET = "The service is starting, and cannot serve MCP yet; nothing was run. 
 
 def import_doors() -> None:
     """Imports what the doors need: about a third of a second of a core."""
-    import app.mcp_door  # noqa: F401
+    from app import mcp_door  # noqa: F401
 
 
 class LateDoors:
