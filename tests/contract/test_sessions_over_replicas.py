@@ -21,7 +21,7 @@ from tests.support.feature_server import NOTE
 from tests.support.redis import RedisServer, redis_server
 from tests.support.requirement import requirement
 from tests.support.service import BOUND_S, KEY, OTHER_KEY, FileServer, RunningService, running_service
-from tests.support.wire_client import ACCEPT
+from tests.support.wire_client import ACCEPT, messages_in
 from wicketgate.config.settings import Settings
 from wicketgate.ports import Upstream
 
@@ -61,7 +61,7 @@ class Raw:
     async def call(self, at: RunningService, name: str, *, id: int = 9, **arguments: Any) -> dict[str, Any]:
         answer = await self.post(at, id=id, method="tools/call", params={"name": name, "arguments": arguments})
         assert answer.status_code == 200, answer.text
-        return messages(answer.text)[-1]
+        return messages_in(answer)[-1]
 
     async def asked(self, at: RunningService, id: int) -> tuple[dict[str, Any], AsyncIterator[str]]:
         """Calls a tool that asks; returns its question, and what comes after."""
@@ -208,7 +208,7 @@ async def test_what_the_client_sets_at_one_gate_reaches_it_through_the_other(red
         uri = f"alpha+{NOTE}"
 
         async def ask(at: RunningService, method: str, **params: Any) -> Any:
-            (answer,) = messages((await session.post(at, id=5, method=method, params=params)).text)
+            (answer,) = messages_in(await session.post(at, id=5, method=method, params=params))
             return answer["result"]
 
         async def until_told() -> None:
