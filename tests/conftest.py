@@ -4,6 +4,8 @@ import os
 import pytest
 from hypothesis import settings
 
+from tests.support.ways import both_ways as both_ways
+
 # The same examples in every run, and no deadline on a machine that others use too: a failure is of the code.
 # `make quick` takes fewer of them; `make explore` looks for new ones.
 settings.register_profile("repeat", derandomize=True, deadline=None, database=None, max_examples=50)

@@ -21,9 +21,12 @@ from tests.support.feature_server import NOTE
 from tests.support.redis import RedisServer, redis_server
 from tests.support.requirement import requirement
 from tests.support.service import BOUND_S, KEY, OTHER_KEY, FileServer, RunningService, running_service
+from tests.support.ways import number_of_way
 from tests.support.wire_client import ACCEPT, messages_in
 from wicketgate.config.settings import Settings
 from wicketgate.ports import Upstream
+
+pytestmark = pytest.mark.usefixtures("both_ways")
 
 PATH = "/mcp/namespaced"
 VERSION = "2025-06-18"
@@ -90,12 +93,17 @@ async def next_message(lines: AsyncIterator[str]) -> dict[str, Any]:
     raise AssertionError("the stream has ended")
 
 
+def url_of(redis: RedisServer) -> str:
+    """The sessions of one way are no sessions of the other."""
+    return f"{redis.url}/{number_of_way()}"
+
+
 @asynccontextmanager
 async def gates(
     redis: RedisServer, *upstreams: list[Upstream], **settings: Any
 ) -> AsyncIterator[tuple[RunningService, RunningService]]:
     """Two gates with upstreams of their own."""
-    given = {"storage": {"url": redis.url}, **settings}
+    given = {"storage": {"url": url_of(redis)}, **settings}
     async with AsyncExitStack() as stack:
         first, second = [
             await stack.enter_async_context(running_service(upstreams=own, settings=given))
@@ -255,7 +263,7 @@ def redis_state(redis: RedisServer) -> list[dict[str, str]]:
 
 @requirement("FACE-115")
 async def test_a_session_outlives_the_gate_that_opened_it(redis: RedisServer) -> None:
-    given = {"storage": {"url": redis.url}}
+    given = {"storage": {"url": url_of(redis)}}
     async with running_service(upstreams=[FileServer()], settings=given) as b:
         async with running_service(upstreams=[FileServer()], settings=given) as a:
             session = await Raw().open(a)
@@ -271,7 +279,7 @@ async def test_a_key_that_is_taken_back_ends_its_sessions_at_every_gate(redis: R
         listed = await session.post(b, id=1, method="tools/list")
         assert listed.status_code == 200
         for at in (a, b):
-            settings = {"storage": {"url": redis.url}, **as_configured([BOB])}
+            settings = {"storage": {"url": url_of(redis)}, **as_configured([BOB])}
             await at.app.state.gate.apply(Settings(**settings))
         for at in (a, b):
             async with asyncio.timeout(BOUND_S):
