@@ -181,15 +181,16 @@ class McpEndpoint:
         exchange = Exchange()
         use: KeyUse = scope["state"]["key_use"]
         use.end = partial(_revoke, exchange, use, use.end)
+        await self._prepare(scope["state"]["identity"])
+        body = await read_message(scope, receive, send, self._max_values)
+        if body is None:
+            return
+        scope[EXCHANGE] = exchange
+        direct = self._direct
+        if direct is not None and head is not None and await direct.serve(head, body, scope, receive, send, exchange):
+            return
         try:
-            await self._prepare(scope["state"]["identity"])
-            body = await read_message(scope, receive, send, self._max_values)
-            if body is None:
-                return
-            scope[EXCHANGE] = exchange
-            direct = self._direct
-            if direct is None or head is None or not await direct.serve(head, body, scope, receive, send, exchange):
-                await self._serve_by_sdk(scope, exchange, given_again(body, receive), send)
+            await self._serve_by_sdk(scope, exchange, given_again(body, receive), send)
         finally:
             exchange.end()
 

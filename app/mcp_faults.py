@@ -3,7 +3,7 @@
 import logging
 
 from mcp.types import INVALID_REQUEST
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import ClientDisconnect
 
 from app.json_body import NotAnObject, TooManyValues, declared_bytes, given_again, read_object
 from app.mcp_calls import App, AsgiMessage, AsgiScope, Receive, Send
@@ -30,7 +30,7 @@ async def read_message(scope: AsgiScope, receive: Receive, send: Send, max_value
         if declared is None or declared > _LARGE_BYTES:
             body = await read_object(receive, max_values)
         else:
-            body = await Request(scope, receive).body()
+            body = await _read(receive)
     except NotAnObject as error:
         fault = fault_of(error.likeness) or Fault(INVALID_REQUEST, str(error))
         await refused(fault)(scope, receive, send)
@@ -45,6 +45,18 @@ async def read_message(scope: AsgiScope, receive: Receive, send: Send, max_value
         await refused(Fault(INVALID_REQUEST, _TOO_LARGE_TO_KEEP), 413)(scope, receive, send)
         return None
     return body
+
+
+async def _read(receive: Receive) -> bytes:
+    """The whole of a short body. Raises ClientDisconnect."""
+    body = bytearray()
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        body += message.get("body", b"")
+        if not message.get("more_body"):
+            return bytes(body)
 
 
 def with_own_faults(app: App) -> App:

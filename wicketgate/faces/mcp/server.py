@@ -108,6 +108,7 @@ class McpDoor:
         self._held = HeldCalls(face.running, answer_s, face.may_still_use, self._elsewhere.keep)
         self._elsewhere.attach(self._held)
         self._tasks = Tasks(self._held, self._elsewhere, seal, name, self._who)
+        self._known = _STRANGER
         self._shown: Sequence[SurfaceTool] = ()
         self._by_name: tuple[Sequence[SurfaceTool], dict[str, SurfaceTool]] = ((), {})
         self.announcer = Announcer(lambda ctx: self._who(ctx).actor, max_streams_per_actor)
@@ -186,7 +187,7 @@ class McpDoor:
 
     async def prepare(self, identity: Identity) -> None:
         """Work out beside the event loop what requests of this caller ask at once, the SDK included (BROWSE-59)."""
-        await self._surface.prepare(CallContext(identity, "-", "-", SHOWS_APPS))
+        await self._surface.prepare(self._of(identity))
 
     async def _listen(self, ctx: Ctx, params: t.SubscriptionsListenRequestParams) -> t.SubscriptionsListenResult:
         """For a face with tools alone: nothing else is acknowledged (FACE-61)."""
@@ -305,7 +306,7 @@ class McpDoor:
 
     def shown(self, name: str, ctx: McpRequest) -> SurfaceTool | None:
         """The tool of that name as the caller of *ctx* may know it."""
-        return self._tool(name, CallContext(self._who(ctx), "-", "-", SHOWS_APPS))
+        return self._tool(name, self._of(self._who(ctx)))
 
     def _tool(self, name: str, context: CallContext) -> SurfaceTool | None:
         tools = self._surface.tools(context)
@@ -314,7 +315,14 @@ class McpDoor:
         return self._by_name[1].get(name)
 
     def _context_of_caller(self) -> CallContext:
-        return CallContext(calling.get() or self._local or _NOBODY, "-", "-", SHOWS_APPS)
+        return self._of(calling.get() or self._local or _NOBODY)
+
+    def _of(self, identity: Identity) -> CallContext:
+        """The context of whatever this caller asks."""
+        known = self._known
+        if known.identity is not identity:
+            known = self._known = CallContext(identity, "-", "-", SHOWS_APPS)
+        return known
 
     def context_of(
         self, ctx: McpRequest, caller: Caller | None = None, given: InputAnswers | None = None
