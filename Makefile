@@ -41,8 +41,8 @@ types: $(VENV)/.dev ## mypy --strict
 imports: $(VENV)/.dev ## the layers of the house
 	@$(BIN)/lint-imports --no-logo
 
-pytest: $(VENV)/.dev ## the tests alone
-	@$(BIN)/python -m pytest $(PARALLEL)
+pytest: $(VENV)/.dev ## the tests alone; what fails beside the others is run again by itself
+	@$(BIN)/python -m tests.again $(PARALLEL)
 
 # Rooms whose tests start no process and open no port; under a minute on two cores.
 QUICK := tests/catalog tests/schemas tests/results tests/access tests/context tests/engine tests/faces tests/fleet \
@@ -97,8 +97,8 @@ ifndef CAUSES
 endif
 	@$(BIN)/python -m bench.pause_causes $(CAUSES)
 
-bench-execute: $(VENV)/.dev ## what tool_execute adds to a direct call, over stdio and HTTP, in process and over /mcp
-	@$(BIN)/python -m bench.execute
+bench-execute: $(VENV)/.dev ## what a call costs beside a direct one, through the gate and others (ARGS="--no-peers --rounds 3")
+	@$(BIN)/python -m bench.execute $(ARGS)
 
 soak: $(VENV)/.dev ## ten minutes of 64 callers over ten upstreams, one killed every few seconds (ARGS=...)
 	@$(BIN)/python -m bench.soak $(ARGS)

@@ -5,6 +5,8 @@ import pytest
 from hypothesis import settings
 
 from tests.support.ways import both_ways as both_ways
+from wicketgate.storage import sqlite_writer
+from wicketgate.storage.redis import client, runs
 
 # The same examples in every run, and no deadline on a machine that others use too: a failure is of the code.
 # `make quick` takes fewer of them; `make explore` looks for new ones.
@@ -17,6 +19,26 @@ settings.load_profile(os.environ.get("PROPERTIES", "repeat"))
 @pytest.fixture(scope="session")
 def anyio_backend() -> str:
     return "asyncio"
+
+
+PATIENT_S = 6.0
+
+
+@pytest.fixture
+def real_waits() -> None:
+    """Leaves the waits of stores as they are, in a file that uses ``patient_stores``."""
+
+
+@pytest.fixture
+def patient_stores(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets stores wait longer than a second for a busy machine, in tests that are about what is kept and not about
+    the wait."""
+    if "real_waits" in request.fixturenames:
+        return
+    for module in (client, runs, sqlite_writer):
+        monkeypatch.setattr(module, "WAIT_S", PATIENT_S)
+    monkeypatch.setattr(sqlite_writer, "_BUSY_S", PATIENT_S)
+    monkeypatch.setattr(client, "_CONNECT_S", PATIENT_S / 2)
 
 
 # They start processes and wait for them. One that was left for the end would run alone.

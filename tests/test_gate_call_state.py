@@ -19,6 +19,8 @@ from wicketgate.ports import CallContext, session_key
 from wicketgate.storage.redis.client import RedisAway
 from wicketgate.upstreams.embedded import StubUpstream
 
+pytestmark = pytest.mark.usefixtures("patient_stores")
+
 BOUND_S = 40.0
 MARKER = "__cache_breakpoint__"
 ANN = CallContext(Identity("ann", ("tools:*",)), "trace", session_key("test", "ann", "s"), cache_stable=True)

@@ -23,6 +23,8 @@ from wicketgate.gate import Gate
 from wicketgate.ports import CallContext
 from wicketgate.storage.fail_modes import USUAL
 
+pytestmark = pytest.mark.usefixtures("patient_stores")
+
 
 @pytest.fixture(scope="module")
 def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:

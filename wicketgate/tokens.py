@@ -25,6 +25,14 @@ _SENTENCE_END = re.compile(r"[.!?](?!\S)")
 _MAX_TOKEN_CHARS = 128
 
 
+CHARS_PER_TOKEN = 4
+
+
+def estimate_tokens(chars: int) -> int:
+    """For what is told as an estimate, and cheap enough for every call."""
+    return -(-chars // CHARS_PER_TOKEN)
+
+
 class TokenCounter(Protocol):
     """cl100k_base, with special tokens read as plain text, so that no input is refused."""
 

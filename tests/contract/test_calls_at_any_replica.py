@@ -21,6 +21,8 @@ from tests.support.service import BOUND_S, OTHER_KEY, FileServer, RunningService
 from tests.support.wire_client import WireClient
 from wicketgate.models.provider import ToolCall
 
+pytestmark = pytest.mark.usefixtures("patient_stores")
+
 SOON = {"tasks": {"after_s": 0.05}}
 
 

@@ -26,7 +26,7 @@ from tests.support.wire_client import ACCEPT, messages_in
 from wicketgate.config.settings import Settings
 from wicketgate.ports import Upstream
 
-pytestmark = pytest.mark.usefixtures("both_ways")
+pytestmark = pytest.mark.usefixtures("both_ways", "patient_stores")
 
 PATH = "/mcp/namespaced"
 VERSION = "2025-06-18"

@@ -13,6 +13,8 @@ from tests.support.requirement import requirement
 from tests.support.script import ScriptModel, says
 from tests.support.service import BOUND_S, FileServer, RunningService, chat_body, running_service
 
+pytestmark = pytest.mark.usefixtures("patient_stores")
+
 DISCOVER = {
     "jsonrpc": "2.0",
     "id": 1,

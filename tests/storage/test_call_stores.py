@@ -19,6 +19,8 @@ from wicketgate.storage.redis.client import RedisLink
 from wicketgate.storage.redis.url import read_url
 from wicketgate.storage.sqlite_calls import SQLiteCallStore
 
+pytestmark = pytest.mark.usefixtures("patient_stores")
+
 BOUND_S = 30.0
 
 

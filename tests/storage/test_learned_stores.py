@@ -30,6 +30,8 @@ from wicketgate.storage.memory_learned import MemoryLearnedStore
 from wicketgate.storage.sqlite_learned import SQLiteLearnedStore
 from wicketgate.storage.sqlite_store import SQLiteArtifactStore
 
+pytestmark = pytest.mark.usefixtures("patient_stores")
+
 STILL = Clock()
 
 
@@ -70,6 +72,7 @@ class TestSQLite(LearnedStoreContract):
         assert await held(open_store()) == await held(one)
 
     @requirement("BROWSE-51")
+    @pytest.mark.usefixtures("real_waits")
     async def test_a_locked_file_loses_lessons_and_says_so_once(
         self, open_store: OpenLearned, tmp_path: Path, caplog: pytest.LogCaptureFixture
     ) -> None:

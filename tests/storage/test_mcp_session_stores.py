@@ -27,6 +27,8 @@ from wicketgate.storage.redis.mcp_sessions import RedisMcpSessionStore
 from wicketgate.storage.redis.url import read_url
 from wicketgate.storage.sqlite_mcp_sessions import SQLiteMcpSessionStore
 
+pytestmark = pytest.mark.usefixtures("patient_stores")
+
 
 class Clock:
     now = 1_000_000.0
@@ -114,6 +116,7 @@ class TestSQLite(WithClock):
         await store.aclose()
 
     @requirement("FACE-119")
+    @pytest.mark.usefixtures("real_waits")
     async def test_a_locked_file_is_away(self, store: McpSessionStore, tmp_path: Path) -> None:
         with closing(sqlite3.connect(tmp_path / "store.db", isolation_level=None)) as other:
             other.execute("BEGIN EXCLUSIVE")

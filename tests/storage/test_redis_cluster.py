@@ -25,6 +25,8 @@ from wicketgate.storage.redis.client import RedisLink
 from wicketgate.storage.redis.names import Names
 from wicketgate.storage.redis.url import read_url
 
+pytestmark = pytest.mark.usefixtures("patient_stores")
+
 
 @pytest.fixture(scope="module")
 def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisCluster]:

@@ -18,6 +18,8 @@ from wicketgate.storage.redis.client import RedisLink
 from wicketgate.storage.redis.mail import MailPeers
 from wicketgate.storage.redis.url import read_url
 
+pytestmark = pytest.mark.usefixtures("patient_stores")
+
 
 async def unread(link: RedisLink, peers: MailPeers) -> int:
     count: int = await link.run(lambda client: client.xlen(peers._mailbox(peers.own_id)))

@@ -22,6 +22,8 @@ from wicketgate.storage.redis.learned import RedisLearnedStore
 from wicketgate.storage.redis.once import RedisOnceStore
 from wicketgate.storage.redis.url import read_url
 
+pytestmark = pytest.mark.usefixtures("patient_stores")
+
 
 @asynccontextmanager
 async def other_replica(redis: RedisServer, link: RedisLink) -> AsyncIterator[RedisLink]:

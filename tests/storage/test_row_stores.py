@@ -21,6 +21,8 @@ from wicketgate.storage.redis.logins import RedisRowStore
 from wicketgate.storage.redis.url import read_url
 from wicketgate.storage.sqlite_logins import SQLiteRowStore
 
+pytestmark = pytest.mark.usefixtures("patient_stores")
+
 
 class TestMemory(RowStoreContract):
     @pytest.fixture
@@ -55,6 +57,7 @@ class TestSQLite(RowStoreContract):
         await other.aclose()
 
     @requirement("ACCESS-152")
+    @pytest.mark.usefixtures("real_waits")
     async def test_a_locked_file_is_away(self, store: RowStore, tmp_path: Path) -> None:
         with locked(tmp_path / "store.db"):
             for doing in (store.read("grant", "k1"), store.write(row()), store.lease("grant", "k1", "h", 1)):

@@ -16,6 +16,8 @@ from wicketgate.storage.redis.runs import RedisRunStore
 from wicketgate.storage.run_store import RunStore, StoreAway
 from wicketgate.storage.sqlite_runs import SQLiteRunStore
 
+pytestmark = pytest.mark.usefixtures("patient_stores")
+
 BOUNDS = JournalBounds(total_bytes=2_000_000, run_bytes=200_000, unread_bytes=50_000, joins=False)
 
 

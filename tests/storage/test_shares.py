@@ -37,6 +37,8 @@ from wicketgate.storage.redis.places import RedisPlaces
 from wicketgate.storage.redis.url import read_url
 from wicketgate.storage.sqlite_places import SQLitePlaces
 
+pytestmark = pytest.mark.usefixtures("patient_stores")
+
 
 @pytest.fixture
 async def open_shares(open_store: OpenStore) -> AsyncIterator[OpenShares]:
@@ -221,6 +223,7 @@ async def test_closed_places_are_refused_while_redis_is_away(own: OwnRedis) -> N
 
 
 @requirement("ACCESS-100")
+@pytest.mark.usefixtures("real_waits")
 async def test_a_redis_that_stands_still_holds_nobody_up_for_longer_than_its_second(own: OwnRedis) -> None:
     server, link = own
     fail = FailModes()

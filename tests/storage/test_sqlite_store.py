@@ -34,6 +34,8 @@ from wicketgate.ports import Artifact
 from wicketgate.storage.memory_store import MAX_AGE_S, MAX_BYTES, MemoryArtifactStore
 from wicketgate.storage.sqlite_store import SQLiteArtifactStore
 
+pytestmark = pytest.mark.usefixtures("patient_stores")
+
 BOUND_S = 60.0
 
 

@@ -1,0 +1,179 @@
+"""The pages of logins: what strangers can have the gate do, and what ends with a key."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from tests.contract.test_connected_accounts import Person, forms, hosted, link_of, plain_get
+from tests.contract.test_connecting_in_a_browser import with_issuer
+from tests.support.requirement import requirement
+from tests.support.service import KEY, OTHER_KEY
+from wicketgate.access.identity import hash_key
+from wicketgate.config.settings import Settings
+
+ANN = "wg_ann_0123456789012345678901234567890123456789"
+
+
+@pytest.mark.xfail(strict=True, reason="each form of /login/issuer asks for the issuer's document anew")
+@requirement("ACCESS-190")
+async def test_strangers_do_not_have_the_gate_ask_an_issuer_as_often_as_they_like() -> None:
+    """Whoever sends the form makes both its cookie and its token."""
+    async with with_issuer("ann") as (service, _, issuer):
+        before = len(issuer.seen)
+        person = Person()
+        headers = {"cookie": f"wicketgate-{service.url.rpartition(':')[2]}-form=x", "origin": service.url}
+        for _number in range(30):
+            answer = await person.http.post(
+                f"{service.url}/login/issuer/corp", data={"t": "x", "u": "accounts", "f": "x"}, headers=headers
+            )
+            assert answer.status_code in (200, 429)
+        assert len(issuer.seen) - before <= 5
+
+
+@pytest.mark.xfail(strict=True, reason="the sealed cookie is good for any number of codes until its end")
+@requirement("ACCESS-192")
+async def test_one_answer_of_an_issuer_is_redeemed_once() -> None:
+    """The cookie of a way to the issuer is used up with it: no stranger tries codes there with the gate's secret."""
+    async with with_issuer("ann") as (service, _, issuer):
+        person = Person()
+        await person.open(await link_of(service, issuer.token(aud="gate")))
+        await person.send(0)
+        await person.go_on()
+        back = person.link_of("ann")
+        state = back.partition("state=")[2].partition("&")[0]
+        cookies = {cookie.name: cookie.value or "" for cookie in person.http.cookies.jar}
+        for number in range(20):
+            await plain_get(f"{service.url}/login/callback?code=guess-{number}&state={state}", cookies)
+        assert sum(target.startswith("/token") for target in issuer.seen) <= 1
+
+
+def with_key(service: Any, server: Any, *keys: Mapping[str, Any]) -> Settings:
+    own = {"name": "accounts", "url": server.url, "credentials": "user"}
+    return Settings.model_validate(
+        {"server": {"public_url": service.url}, "upstreams": [own], "auth": {"keys": list(keys)}}
+    )
+
+
+@pytest.mark.xfail(strict=True, reason="a browser session knows its actor, and not the key or issuer that it came by")
+@requirement("ACCESS-39", "ACCESS-165")
+async def test_a_browser_that_signed_in_with_a_key_is_signed_out_when_the_key_is_revoked() -> None:
+    """Keys are revoked because somebody else has them: the browser of that somebody must not stay signed in."""
+    key = {"id": "ann", "sha256": hash_key(ANN), "actor": "ann", "permissions": ["tools:*"]}
+    async with hosted({"auth": {"keys": [key]}}) as (service, server):
+        link = await link_of(service, ANN)
+        thief = Person()
+        signed_in = await thief.sign_in(link, ANN)
+        assert "Connect your account" in signed_in.text
+        await service.app.state.gate.apply(with_key(service, server))
+        assert (await service.http.get("/operations", headers={"Authorization": f"Bearer {ANN}"})).status_code == 401
+        later = await thief.open(link)
+        assert "Connect your account" not in later.text
+
+
+@pytest.mark.xfail(strict=True, reason="a browser session knows its actor, and not the key or issuer that it came by")
+@requirement("ACCESS-39", "ACCESS-184")
+async def test_a_revoked_key_connects_nothing_at_the_callback_either() -> None:
+    key = {"id": "ann", "sha256": hash_key(ANN), "actor": "ann", "permissions": ["tools:*"]}
+    async with hosted({"auth": {"keys": [key]}}) as (service, server):
+        thief = Person()
+        await thief.sign_in(await link_of(service, ANN), ANN)
+        await thief.send(a="connect")
+        await thief.go_on()
+        await service.app.state.gate.apply(with_key(service, server))
+        done = await thief.choose("ben")
+        assert "is connected" not in done.text
+
+
+@pytest.mark.xfail(strict=True, reason="the page shows the first 30 scopes by the alphabet")
+@requirement("ACCESS-182")
+async def test_no_scope_that_is_asked_for_is_left_out_of_the_consent() -> None:
+    """A server that asks for much sorts what matters behind what does not."""
+    async with hosted() as (service, server):
+        server.metadata = {"scopes_supported": [*(f"a{n:02}.read" for n in range(40)), "z.delete_everything"]}
+        consent = await Person().sign_in(await link_of(service))
+        assert "z.delete_everything" in consent.text
+
+
+@requirement("ACCESS-183")
+@pytest.mark.parametrize("origin", ["null", "https://evil.example", "{url}.evil.example", "http://evil.example:80"])
+async def test_a_form_of_another_origin_is_refused_even_with_good_cookies(origin: str) -> None:
+    async with hosted() as (service, server):
+        person = Person()
+        await person.sign_in(await link_of(service))
+        action, hidden = forms(person.page.text)[0]
+        sent = origin.format(url=service.url)
+        refused = await person.http.post(action, data={**hidden, "a": "connect"}, headers={"origin": sent})
+        assert refused.status_code == 403
+        for path in ("/login/key", "/login/out"):
+            refused = await person.http.post(f"{service.url}{path}", data=hidden, headers={"origin": sent})
+            assert refused.status_code == 403
+        assert server.issuer.clients == {}
+
+
+@requirement("ACCESS-186")
+@pytest.mark.parametrize(
+    "query",
+    [
+        "",
+        "code=x",
+        "state=x",
+        "state={state}",
+        "code=x&code=y&state={state}",
+        "code=x&state={state}&state=y",
+        "error=<script>&state={state}",
+        "code=%00%ff&state={state}",
+        "code=" + "x" * 20_000 + "&state={state}",
+        "state=" + "." * 3_000,
+        "state=%F0%9F%98%80&code=x",
+    ],
+)
+async def test_garbage_at_the_callback_is_a_page_and_never_an_error_of_ours(query: str) -> None:
+    async with hosted() as (service, server):
+        person = Person()
+        await person.sign_in(await link_of(service))
+        await person.send(a="connect")
+        [state] = [cookie.value for cookie in person.http.cookies.jar if "state" in cookie.name]
+        answer = await person.open(f"{service.url}/connect/callback?{query.format(state=state)}")
+        assert answer.status_code in (400, 403, 409, 410, 414, 431, 502), query
+        assert "<script>" not in answer.text
+        assert server.tokens == {}
+        for header in ("content-security-policy", "cache-control"):
+            assert header in answer.headers, (query, answer.status_code)
+
+
+@requirement("ACCESS-184", "ACCESS-163")
+async def test_two_tabs_of_one_person_and_a_double_callback_end_in_one_grant() -> None:
+    async with hosted() as (service, server):
+        person = Person()
+        await person.sign_in(await link_of(service))
+        await person.send(a="connect")
+        await person.go_on()
+        server.issuer.redirect = f"{service.url}/elsewhere"
+        back = str((await person.choose("ann")).url).replace("/elsewhere", "/connect/callback")
+        cookies = {cookie.name: cookie.value or "" for cookie in person.http.cookies.jar}
+        pages = await asyncio.gather(*(plain_get(back, cookies) for _ in range(8)))
+        assert sorted(page.status_code for page in pages) == [200, *[409] * 7]
+        assert len(server.issuer.refresh) == 1
+
+
+@requirement("ACCESS-184")
+async def test_a_link_after_a_logout_of_another_person_in_the_same_browser_stays_theirs() -> None:
+    """Ben agreed in this browser, then ann signed in: ben's way back connects nothing for her."""
+    async with hosted() as (service, server):
+        person = Person()
+        await person.sign_in(await link_of(service, OTHER_KEY), OTHER_KEY)
+        await person.send(a="connect")
+        await person.go_on()
+        server.issuer.redirect = f"{service.url}/elsewhere"
+        back = str((await person.choose("ben")).url).replace("/elsewhere", "/connect/callback")
+        # Another person signs in, over the page for links of others.
+        link = await link_of(service, KEY)
+        await person.open(link)
+        await person.send()
+        await person.open(link)
+        await person.send(key=KEY)
+        refused = await person.open(back)
+        assert refused.status_code == 403
+        assert server.issuer.codes and server.tokens == {}

@@ -1,0 +1,167 @@
+"""Places that a server or an issuer names, and answers of issuers that want more than they should have."""
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.login.test_attacks import BACK
+from tests.support.http_service import HttpService, Reply, Seen
+from tests.support.locked_server import Issuer
+from tests.support.requirement import requirement
+from wicketgate.login.carrier import Carrier
+from wicketgate.login.discovery import Issuer as Found
+from wicketgate.login.discovery import issuer_of
+from wicketgate.login.failures import LoginFailure
+from wicketgate.login.registrar import registration
+from wicketgate.login.steps import Answer
+from wicketgate.login.token_endpoint import Client, refresh
+from wicketgate.login.tokens import Tokens
+from wicketgate.net import Guard, Outgoing
+
+
+@requirement("UP-142")
+@pytest.mark.parametrize(
+    "address",
+    [
+        "::ffff:169.254.169.254",
+        "::ffff:a9fe:a9fe",
+        "64:ff9b::a9fe:a9fe",
+        "2001:0:a9fe:a9fe::1",
+        "2002:a9fe:a9fe::1",
+        "fd00:ec2::254",
+        "fe80::1%eth0",
+        "100.100.100.200",
+        "169.254.170.2",
+        "0.0.0.0",
+        "255.255.255.255",
+        "240.0.0.1",
+        "192.0.2.1",
+        "198.18.0.1",
+        "ff0e::1",
+        "2001:db8::1",
+        "100::1",
+        "::1",
+        "::",
+        "::7f00:1",
+    ],
+)
+def test_no_special_address_is_public(address: str) -> None:
+    assert not Guard().allows_address("as.example.net", address)
+
+
+@pytest.mark.xfail(strict=True, reason="the guard believes is_global of the Python that it runs on")
+@requirement("UP-142")
+@pytest.mark.parametrize(
+    "address",
+    [
+        "192.0.0.192",  # the metadata of Oracle's cloud; private (192.0.0.0/24) to newer Pythons
+        "fec0::1",  # site-local, as private as fc00::/7
+        "::ffff:0:7f00:1",  # translated (SIIT)
+        "192.88.99.1",  # the relay of 6to4
+        "3fff::1",  # documentation
+        "5f00::1",  # segment routing
+    ],
+)
+def test_no_address_is_public_by_the_age_of_python(address: str) -> None:
+    assert not Guard().allows_address("as.example.net", address)
+
+
+def run(steps: Any, *answers: Answer) -> Any:
+    try:
+        next(steps)
+        for answer in answers:
+            steps.send(answer)
+    except StopIteration as end:
+        return end.value
+    raise AssertionError("more was asked than is answered here")
+
+
+def answered(document: Any, status: int = 200) -> Answer:
+    return Answer(status, json.dumps(document).encode(), False)
+
+
+@pytest.mark.xfail(strict=True, reason="authorization_endpoint is not judged, as all other endpoints are")
+@requirement("UP-142")
+@pytest.mark.parametrize("url", ["http://as.example.net/authorize", "http://192.168.1.1/apply.cgi?reboot=1"])
+def test_no_browser_is_sent_to_a_page_without_tls(url: str) -> None:
+    """Nor to a machine in its own network: the code would travel in the clear, and a router takes any GET."""
+    document = {
+        "issuer": "https://as.example.net",
+        "authorization_endpoint": url,
+        "token_endpoint": "https://as.example.net/token",
+        "code_challenge_methods_supported": ["S256"],
+    }
+    with pytest.raises(LoginFailure):
+        run(issuer_of("https://as.example.net"), answered(document))
+
+
+HOLDS = Client("https://as.example.net", "https://as.example.net/token", "gate", "none")
+HAD = Tokens("a", "r", frozenset({"read"}), 1.0, "", "https://as.example.net", "https://mcp.example.net/mcp", "gate")
+
+
+@requirement("UP-140")
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"access_token": "x", "token_type": "DPoP"},
+        {"access_token": "x", "token_type": "mac"},
+        {"access_token": "x", "token_type": ["Bearer"]},
+        {"access_token": "x\r\nX-Actor-ID: root", "token_type": "Bearer"},
+        {"access_token": "", "token_type": "Bearer"},
+        {"access_token": "x" * 17_000, "token_type": "Bearer"},
+        {"access_token": {"x": 1}, "token_type": "Bearer"},
+        {"error": "<script>", "access_token": "x", "token_type": "Bearer"},
+        ["access_token"],
+        "x",
+    ],
+)
+def test_odd_answers_of_a_token_server_give_no_token_and_say_nothing_of_theirs(document: Any) -> None:
+    with pytest.raises(LoginFailure) as failure:
+        run(refresh(HOLDS, HAD, 0.0), answered(document))
+    said = str(failure.value) + failure.value.detail + failure.value.why
+    assert "script" not in said and "root" not in said and "xxxx" not in said
+
+
+@requirement("UP-142")
+@pytest.mark.parametrize(
+    "document",
+    [
+        b"<html>" + b"x" * 100_000,
+        b"{" * 50_000,
+        json.dumps({"client_id": "<script>alert(1)</script>\r\nEvil: 1"}).encode(),
+        json.dumps({"client_id": "x" * 5_000}).encode(),
+        json.dumps({"client_id": ["x"]}).encode(),
+        json.dumps({"client_id": "x", "token_endpoint_auth_method": "private_key_jwt"}).encode(),
+        json.dumps({"client_id": "x", "client_secret": "s", "token_endpoint_auth_method": "tls_client_auth"}).encode(),
+        json.dumps({"client_id": "x", "token_endpoint_auth_method": ["none"]}).encode(),
+        json.dumps(
+            {"client_id": "x", "client_secret": "", "token_endpoint_auth_method": "client_secret_post"}
+        ).encode(),
+    ],
+)
+def test_odd_answers_to_a_registration_register_nothing(document: bytes) -> None:
+    found = Found("https://as.example.net", "https://as.example.net/token", "", "https://as.example.net/register")
+    with pytest.raises(LoginFailure) as failure:
+        run(registration(found, BACK, now=0.0), Answer(201, document, False))
+    assert "script" not in failure.value.detail
+
+
+@requirement("UP-142")
+async def test_a_redirect_of_the_token_endpoint_takes_no_secret_elsewhere() -> None:
+    """The code, its verifier and the client's secret go to the endpoint of the document alone."""
+
+    async def answer(seen: Seen) -> Reply:
+        return Reply(b'{"access_token": "evil", "token_type": "Bearer"}')
+
+    async with HttpService(answer) as evil, Issuer() as issuer:
+        for status in (301, 302, 303, 307, 308):
+
+            async def moved(seen: Seen, status: int = status) -> Reply:
+                return Reply(b"", status, {"location": f"{evil.url}/token"})
+
+            async with HttpService(moved) as hop:
+                client = Client(issuer.url, f"{hop.url}/token", "gate", "client_secret_post", "secret")
+                with pytest.raises(LoginFailure):
+                    await Carrier(Outgoing(), [hop.url, evil.url]).run(refresh(client, HAD, 0.0))
+        assert evil.seen == []
