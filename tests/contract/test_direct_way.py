@@ -139,7 +139,7 @@ async def test_a_client_is_told_the_same_on_both_ways(era: str) -> None:
         assert told(answers[0]) == told(answers[1])
 
 
-@requirement("FACE-135", "FACE-139")
+@requirement("FACE-135", "FACE-136", "FACE-139")
 async def test_an_answer_in_a_session_is_json_and_needs_nothing_of_the_sdk() -> None:
     async with both_ways() as services:
         kinds = []
@@ -340,3 +340,20 @@ async def test_a_tool_whose_arguments_stand_in_headers_is_checked_against_them()
         answer = await Door(service, NEWER).call("files__read_file", path="a")
     assert answer.status_code == 400
     assert "Mcp-Param-Region" in answer.json()["error"]["message"]
+
+
+@requirement("CHAT-21")
+@WAYS
+async def test_a_body_that_grows_over_the_limit_is_refused_in_the_shape_of_every_path(direct: bool) -> None:
+    async def endless() -> AsyncIterator[bytes]:
+        for _ in range(40):
+            yield b'{"a":"' + b"x" * 1_000
+
+    settings = {"server": {"max_body_bytes": 16_384}, "mcp": {"direct": direct}}
+    async with running_service(upstreams=[FileServer()], settings=settings) as service:
+        door = Door(service, NEWER)
+        answers = [
+            await service.http.post(path, content=endless(), headers={**door.headers, "Mcp-Method": "tools/list"})
+            for path in (door.path, "/engine/chat")
+        ]
+    assert [(answer.status_code, answer.json()["code"]) for answer in answers] == [(413, "payload_too_large")] * 2
