@@ -19,7 +19,7 @@ CODE   := wicketgate app routers middleware examples bench conformance tests hat
 
 .DEFAULT_GOAL := help
 .PHONY: bench-validators bench-workers fuzz-validation chaos conformance clients test-login
-.PHONY: help run test test-ways quick coverage explore lint types imports pytest format openapi picture pictures test-console bench-console bench-catalog bench-pause bench-execute bench-engine bench-scaling bench-filters soak documents lock lock-conformance image test-image clean
+.PHONY: help run test test-ways quick coverage explore lint types imports pytest format openapi picture pictures test-console bench-console bench-catalog bench-pause bench-start bench-execute bench-engine bench-scaling bench-filters soak documents lock lock-conformance image test-image clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -90,6 +90,9 @@ bench-console: $(VENV)/.dev ## first paint, totals and map of the console with 8
 
 bench-catalog: $(VENV)/.dev ## how well tools are found and what browsing costs, beside peers (ARGS="--no-peers --no-costs")
 	@$(BIN)/python -m bench.catalog $(ARGS)
+
+bench-start: $(VENV)/.dev ## CPU and time to listening and to readiness, memory at rest, pauses, imports (ARGS="--rounds 9 --beside ../other")
+	@$(BIN)/python -m bench.start $(ARGS)
 
 bench-pause: $(VENV)/.dev ## the longest pause of the event loop: while 10,000 tools are refreshed, then by cause (CAUSES="callers batch")
 ifndef CAUSES

@@ -14,11 +14,7 @@ from typing import Any, NoReturn
 import click
 from pydantic import ValidationError
 
-from app.commands.approvals import approvals
-from app.commands.connect import connect
 from app.commands.groups import Group, NearChoice, TaskGroup, exit_codes, usage_hint
-from app.commands.import_command import import_command
-from app.commands.init import init
 from app.commands.options import (
     asked_url,
     parse_identity,
@@ -28,9 +24,6 @@ from app.commands.options import (
     with_served_config,
 )
 from app.commands.output import log_to_terminal, printable, printable_text
-from app.commands.schema import schema
-from app.commands.terminal import browse, chat, execute, view
-from app.conform.command import conform
 from app.local_key import new_key
 from wicketgate.access.identity import Identity
 from wicketgate.config.settings import FACES, KeySettings, Settings
@@ -48,9 +41,38 @@ _SECTIONS = {
 }
 
 
+def _other_command(name: str) -> click.Command:
+    """Imports a command that has a module of its own."""
+    match name:
+        case "init":
+            from app.commands.init import init as command
+        case "schema":
+            from app.commands.schema import schema as command
+        case "conform":
+            from app.conform.command import conform as command
+        case "approvals":
+            from app.commands.approvals import approvals as command
+        case "connect":
+            from app.commands.connect import connect as command
+        case "import":
+            from app.commands.import_command import import_command as command
+        case _:
+            from app.commands import terminal
+
+            command = {
+                "browse": terminal.browse,
+                "execute": terminal.execute,
+                "view": terminal.view,
+                "chat": terminal.chat,
+            }[name]
+    return command
+
+
 @click.group(
     cls=TaskGroup,
     sections=_SECTIONS,
+    others=("init", "schema", "conform", "browse", "execute", "view", "chat", "approvals", "connect", "import"),
+    imported=_other_command,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Each command says more: wicketgate COMMAND --help. Exit codes: 0 all is well; 1 refused or failed; 2 a "
     "mistake in the command line.",
@@ -84,12 +106,13 @@ def serve(config: Path | None, host: str | None, port: int | None, watch: bool, 
     if watch and config is None:
         raise click.UsageError("--watch needs --config: there is no ./wicketgate.yaml to watch")
     given = {key: value for key, value in (("host", host), ("port", port)) if value is not None}
-    from app.process import remembered_hangup
+    from app.process import remembered_hangup, without_collections
 
     load = partial(load_settings, config, server=given)
     with remembered_hangup():
         settings = load()  # before the imports of the whole service, so that a mistake shows at once
-        from app.commands.serve import serve_until_stopped
+        with without_collections():
+            from app.commands.serve import serve_until_stopped
 
         sys.exit(serve_until_stopped(settings, load, config if watch else None, workers=workers))
 
@@ -172,7 +195,8 @@ def login(
     """Log in at UPSTREAM in a browser, once for all callers of this gate.
 
     The login is kept on this machine, sealed, and renewed by the gate while its issuer allows. A gate that runs takes
-    it within seconds. With --url it is your own account at a gate that runs, and is kept there.
+    it within seconds. With --url it is your own account at a gate that runs, and is kept there; where all callers
+    share the login, it is that one, with the key of an operator (ops:write).
     """
     if at := asked_url(url):
         if scope or port:
@@ -191,7 +215,8 @@ def login(
 @_at_service
 @with_config
 def logout(upstream: str, url: str | None, key: str | None, config: Path | None) -> None:
-    """End the login at UPSTREAM, here and at its issuer; with --url your own account at a gate that runs."""
+    """End the login at UPSTREAM, here and at its issuer; with --url your own account at a gate that runs, or the login
+    that all callers share there."""
     if at := asked_url(url):
         from app.commands.gate_logins import log_out_at
 
@@ -335,6 +360,7 @@ def key() -> None:
     show_default=True,
     help="A permission of the actor; may be repeated.",
 )
+@click.option("--role", "roles", multiple=True, help="A role of the actor, for approvals; may be repeated.")
 @click.option("--not-before", metavar="TIME", help="The key is good from then on: 2027-01-31T00:00:00Z.")
 @click.option("--expires-at", metavar="TIME", help="The key is good until then: 2027-01-31T00:00:00Z.")
 @click.option("--expires-in", metavar="DURATION", help="The same, counted from now: 90d, 12h or 30m.")
@@ -343,6 +369,7 @@ def key_new(
     key_id: str,
     actor: str,
     permissions: tuple[str, ...],
+    roles: tuple[str, ...],
     not_before: str | None,
     expires_at: str | None,
     expires_in: str | None,
@@ -355,6 +382,7 @@ def key_new(
         expires_at = _after(expires_in)
     secret, digest = new_key(key_id)
     entry: dict[str, object] = {"id": key_id, "sha256": digest, "actor": actor, "permissions": list(permissions)}
+    entry |= {"roles": list(roles)} if roles else {}
     entry |= {name: at for name, at in (("not_before", not_before), ("expires_at", expires_at)) if at is not None}
     try:
         KeySettings.model_validate(entry)
@@ -412,10 +440,6 @@ def version_command(as_json: bool) -> None:
 
     found = {"wicketgate": version("wicketgate"), "python": python_version(), "platform": platform()}
     click.echo(json.dumps(found) if as_json else "\n".join(f"{name} {value}" for name, value in found.items()))
-
-
-for command in (init, schema, conform, browse, execute, view, chat, approvals, connect, import_command):
-    cli.add_command(command)
 
 
 def main(args: list[str] | None = None) -> None:

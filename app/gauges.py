@@ -14,6 +14,7 @@ from wicketgate.access.identity import KeyLife
 from wicketgate.access.shares import ShareCounts
 from wicketgate.fleet.breaker import BreakerState
 from wicketgate.fleet.member import MemberState
+from wicketgate.login.counts import LoginCounts
 from wicketgate.measures import BOUNDS_S, Durations
 from wicketgate.storage.measures import ERROR_KINDS, StorageMeasures
 
@@ -37,6 +38,7 @@ class Gauges:
     connections: ConnectionCounts | None = None
     learned: int = 0
     lessons_dropped: int = 0
+    logins: LoginCounts = field(default_factory=LoginCounts)
 
 
 class GaugeCollector(Collector):
@@ -50,6 +52,7 @@ class GaugeCollector(Collector):
         yield from _of_storage(gauges.storage)
         yield from _of_keys(gauges)
         yield from _of_shares(gauges)
+        yield from _of_logins(gauges.logins)
         yield CounterMetricFamily(
             "wicketgate_learned", "Executions that taught which words lead to a tool.", value=gauges.learned
         )
@@ -133,6 +136,25 @@ def _of_shares(gauges: Gauges) -> Iterable[Metric]:
         for scope, count in shares.refused.items():
             refused.add_metric([shares.kind, scope], count)
     return active, limit, refused
+
+
+def _of_logins(counts: LoginCounts) -> Iterable[Metric]:
+    logins = CounterMetricFamily(
+        "wicketgate_logins",
+        "Logins at tool servers in a browser: begun, and what became of them.",
+        labels=["upstream", "outcome", "reason"],
+    )
+    for labels, count in counts.logins.items():
+        logins.add_metric(labels, count)
+    yield logins
+    for name, words, by_outcome in (
+        ("refreshes", "Refreshes of tokens of connected accounts.", counts.refreshes),
+        ("exchanges", "Tokens of callers, exchanged for those of a server or not.", counts.exchanges),
+    ):
+        family = CounterMetricFamily(f"wicketgate_token_{name}", words, labels=["upstream", "outcome"])
+        for pair, count in by_outcome.items():
+            family.add_metric(pair, count)
+        yield family
 
 
 def _of_connections(counts: ConnectionCounts) -> Iterable[Metric]:

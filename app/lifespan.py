@@ -18,10 +18,10 @@ from pathlib import Path
 import click
 
 from app.console.switches import Switches
+from app.late_doors import LateDoors
 from app.local_key import LocalKey
 from app.logs import Log, service_logs, set_log_level
 from app.loop_lag import watch_loop
-from app.mcp_door import McpDoors
 from app.memory import giving_back
 from app.pace import Pace
 from app.port.connections import ConnectionCounts
@@ -86,7 +86,7 @@ class Program:
 @asynccontextmanager
 async def service_lifespan(
     gate: Gate,
-    doors: McpDoors,
+    doors: LateDoors,
     program: Program | None,
     local: LocalKey | None,
     loop_late: Callable[[float], None],
@@ -118,6 +118,9 @@ async def service_lifespan(
         switches = Switches(gate)
         await stack.enter_async_context(gate)
         await stack.enter_async_context(doors.running())
+        if server is None:
+            doors.begin()  # another server listens when all is done here
+            await doors.wait_ready()
         if workers is not None:
             await stack.enter_async_context(workers.answering())
         # Required upstreams: they keep another server from starting; the own one answers meanwhile.
@@ -139,7 +142,7 @@ async def service_lifespan(
             stack.enter_context(on_stop(lambda: gate.drain.begin(gate.settings.server.drain_s)))
         async with asyncio.TaskGroup() as tasks:
             running = [
-                tasks.create_task(_greet_when_ready(gate, program, local, start)),
+                tasks.create_task(_greet_when_ready(gate, doors, program, local, start)),
                 tasks.create_task(watch_loop(loop_late)),
                 tasks.create_task(_take_over(switches, reloader), name="servers that are switched at other processes"),
             ]
@@ -225,11 +228,14 @@ async def _wait_for_required(gate: Gate, *, logs: bool) -> None:
         raise error
 
 
-async def _greet_when_ready(gate: Gate, program: Program | None, local: LocalKey | None, start: _Start | None) -> None:
+async def _greet_when_ready(
+    gate: Gate, doors: LateDoors, program: Program | None, local: LocalKey | None, start: _Start | None
+) -> None:
     server = program.server if program is not None else None
     try:
         # A terminal is shown the last words of the command, and so is that of a supervisor.
         await _wait_for_required(gate, logs=start is None and (program is None or program.place is None))
+        await doors.wait_ready()
     except ConfigError as error:
         if server is not None:
             server.fail(error)
@@ -241,10 +247,7 @@ async def _greet_when_ready(gate: Gate, program: Program | None, local: LocalKey
         return
     address = server.address if server is not None else ""
     greets = program.greeting if program is not None else None
-    if greets is None:
-        greeting = usual_greeting(address, local, console=gate.settings.server.console)
-    else:
-        greeting = greets(gate, address, local)
+    greeting = usual_greeting(address, local, gate.settings) if greets is None else greets(gate, address, local)
     if start is not None:
         table = start.lines.end()
         start.out.say("\n".join(["", table, greeting] if table and greets is None else [greeting]))
@@ -266,16 +269,16 @@ async def _drain(gate: Gate) -> None:
             await gate.drain.wait()
 
 
-def usual_greeting(address: str, local: LocalKey | None, *, console: bool) -> str:
+def usual_greeting(address: str, local: LocalKey | None, settings: Settings) -> str:
     """Returns the address of the service and a command to try. For stderr, unless stdout is a terminal: elsewhere that
     carries only log lines."""
     url = reachable(address or _USUAL_ADDRESS)
     lines = ["", f"Wicketgate is ready on {address}" if address else f"Wicketgate is ready, {_ADDRESS_IS_THE_SERVERS}"]
-    if console:
+    if settings.server.console:
         lines.append(f"  Console: {console_link(url, local)}")
     lines.append(f"  MCP clients: {url}/mcp")
     lines += [
-        *(_CONFIGURED_KEYS if local is None else _key_lines(local, one_process=bool(address))),
+        *(_credential_lines(settings) if local is None else _key_lines(local, one_process=bool(address))),
         "",
         "Try it:",
         *chat_lines(url, local, "What time is it in Tokyo?"),
@@ -304,6 +307,19 @@ def chat_lines(url: str, local: LocalKey | None, question: str) -> list[str]:
         f'  curl -N {url}/engine/chat -H "Authorization: Bearer {key}" \\',
         f"    -H 'Content-Type: application/json' -d '{json.dumps(body)}'",
     ]
+
+
+def _credential_lines(settings: Settings) -> list[str]:
+    """What callers come with, of all that is configured."""
+    auth = settings.auth
+    lines = [*_CONFIGURED_KEYS] if auth.keys else []
+    if auth.issuers:
+        named = ", ".join(f"{each.name} ({each.issuer})" for each in auth.issuers)
+        here = "" if auth.keys else ", here as WG_KEY"
+        lines.append(f"  Token: of {named}{here}. MCP clients have their user log in there by themselves.")
+    if auth.trusted_headers is not None:
+        lines.append("  Signed headers: of the gateway in front, at auth.trusted_headers.addresses.")
+    return lines
 
 
 def _key_lines(local: LocalKey, *, one_process: bool) -> list[str]:

@@ -58,9 +58,11 @@ def consent(
     own_host: str,
     action: str,
     hidden: Mapping[str, str],
+    *,
+    for_all: bool = False,
 ) -> str:
     """The question whether the account may be connected. *action* is the address of its form, *hidden* has its hidden
-    fields."""
+    fields. *for_all*: it will be that of all callers."""
     wanted = sorted(_bounded(scope, _SCOPE_CHARS) for scope in scopes)
     more = f" and {len(wanted) - _MOST_SCOPES} more" if len(wanted) > _MOST_SCOPES else ""
     asked = ", ".join(wanted[:_MOST_SCOPES]) + more if wanted else "what the server gives by itself"
@@ -71,11 +73,16 @@ def consent(
         ("You come back to", own_host),
         ("You are signed in here as", actor),
     )
+    who = (
+        "by all callers of this gate who may use them"
+        if for_all
+        else ("whenever you, or an assistant with your credentials, call them")
+    )
     return _page(
-        f"Connect your account at {upstream}?",
+        f"Connect an account at {upstream} for all callers?" if for_all else f"Connect your account at {upstream}?",
         f"<dl>{''.join(f'<dt>{escape(name)}</dt><dd>{escape(value)}</dd>' for name, value in rows)}</dl>"
-        "<p>Tools of this server will then be called with your account, whenever you, or an assistant with your"
-        " credentials, call them. Connect it only if you have just asked for this yourself.</p>"
+        f"<p>Tools of this server will then be called with your account, {who}. Connect it only if you have just asked"
+        " for this yourself.</p>"
         + _form(
             action,
             hidden,

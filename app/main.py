@@ -23,10 +23,10 @@ from app.console.files import ConsoleFiles
 from app.console.live import Feed
 from app.console.sign_in import SignIn
 from app.gauges import Gauges
+from app.late_doors import LateDoors
 from app.lifespan import Program, service_lifespan
 from app.local_key import LocalKey, local_key
 from app.logs import service_logs
-from app.mcp_door import DoorLimits, McpDoors
 from app.metrics import CONTENT_TYPE, Metrics
 from app.pace import Pace, PaceMiddleware
 from app.port.connections import ConnectionCounts
@@ -66,6 +66,9 @@ from wicketgate.log_text import Redactor
 from wicketgate.login.waiting import Waiting
 from wicketgate.models.provider import Provider
 from wicketgate.ports import Upstream
+
+if TYPE_CHECKING:
+    from app.mcp_door import McpDoors
 
 
 def create_app(
@@ -137,17 +140,7 @@ def _make_app(
         )
     gate.authenticator.observe(metrics.auth_failed)
     gate.authenticator.observe(gate.audit_events.login_failed)
-    limits = _door_limits(settings)
-    doors = McpDoors(
-        gate.faces,
-        version=VERSION,
-        seal=gate.seal,
-        limits=limits,
-        calls=gate.shares.calls,
-        kept=gate.mcp_sessions,
-        peers=gate.peers,
-        fail=gate.storage.fail,
-    )
+    doors = LateDoors(gate.faces, partial(_make_doors, gate), heap=heap)
     gate.runtime.watch(doors.catalog_changed)
     gate.runtime.watch_access(doors.access_changed)
     gate.drain.follow(doors.end_listening)
@@ -169,12 +162,11 @@ def _make_app(
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     app.state.gate = gate
+    app.state.doors = doors
     console = ConsoleFiles() if settings.server.console else None
     read_metrics = metrics.read if workers is None else workers.metrics
     connect = _connect_pages(gate)
-    faces = _add_paths(
-        app, gate, connect, console, doors.endpoints, metrics, read_metrics, local.sign_in if local else None
-    )
+    faces = _add_paths(app, gate, connect, console, doors, metrics, read_metrics, local.sign_in if local else None)
 
     # The middleware. Each wraps the ones above it: the last is the outermost.
     server = settings.server
@@ -230,7 +222,7 @@ def _add_paths(
     gate: Gate,
     connect: ConnectPages | None,
     console: ConsoleFiles | None,
-    endpoints: Mapping[str, ASGIApp],
+    doors: LateDoors,
     metrics: Metrics,
     read_metrics: Callable[[], Awaitable[bytes]],
     sign_in: SignIn | None,
@@ -248,7 +240,9 @@ def _add_paths(
             heartbeat_s=heartbeat_s,
             max_values=max_values,
         ),
-        health_router(gate.runtime, gate.fleet, gate.ready, gate.storage_state, gate.issuers.states),
+        health_router(
+            gate.runtime, gate.fleet, lambda: doors.ready and gate.ready(), gate.storage_state, gate.issuers.states
+        ),
         metrics_router(read_metrics, CONTENT_TYPE),
         operations_router(gate.operations, gate.shares.calls, max_values),
         well_known_router(gate.issuers, gate.authenticator.resources),
@@ -264,7 +258,8 @@ def _add_paths(
         routers.append(console_desk_router(gate, max_values))
         routers.append(console_calls_router(gate))
     for router in routers:
-        app.include_router(router)
+        app.router.routes.extend(router.routes)
+    endpoints = doors.endpoints
     faces = {"/mcp": endpoints[gate.settings.mcp.face], **{f"/mcp/{name}": each for name, each in endpoints.items()}}
     if console is not None:
         app.router.routes.extend(console_file_routes(console))
@@ -303,7 +298,7 @@ def _logs(program: Program | None, settings: Settings) -> AbstractContextManager
     return service_logs(server.log_level, Redactor(settings.secrets()), log_format=server.log_format)
 
 
-def _gauges(gate: Gate, doors: McpDoors, connections: ConnectionCounts | None) -> Gauges:
+def _gauges(gate: Gate, doors: LateDoors, connections: ConnectionCounts | None) -> Gauges:
     tools = Counter(item.server for item in gate.runtime.catalog().tools.values())
     lost, refused = (gate.auditor.lost, gate.auditor.refused) if gate.auditor else ({}, {})
     return Gauges(
@@ -318,14 +313,23 @@ def _gauges(gate: Gate, doors: McpDoors, connections: ConnectionCounts | None) -
         connections=connections,
         learned=gate.runtime.learning.lessons,
         lessons_dropped=gate.runtime.learning.dropped,
+        logins=gate.login_counts,
     )
 
 
-def _door_limits(settings: Settings) -> DoorLimits:
-    return DoorLimits(
-        settings.server.max_body_bytes,
-        settings.server.max_body_values,
-        settings.mcp.max_sessions,
-        settings.mcp.max_sessions_per_actor,
-        settings.mcp.direct,
+def _make_doors(gate: Gate) -> "McpDoors":
+    from app.mcp_door import DoorLimits, McpDoors
+
+    server, mcp = gate.settings.server, gate.settings.mcp
+    return McpDoors(
+        gate.faces,
+        version=VERSION,
+        seal=gate.seal,
+        limits=DoorLimits(
+            server.max_body_bytes, server.max_body_values, mcp.max_sessions, mcp.max_sessions_per_actor, mcp.direct
+        ),
+        calls=gate.shares.calls,
+        kept=gate.mcp_sessions,
+        peers=gate.peers,
+        fail=gate.storage.fail,
     )

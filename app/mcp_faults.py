@@ -9,7 +9,7 @@ from app.json_body import NotAnObject, TooManyValues, declared_bytes, given_agai
 from app.mcp_calls import App, AsgiMessage, AsgiScope, Receive, Send
 from app.mcp_refusals import refused
 from app.mcp_sessions import opens_session
-from wicketgate.faces.mcp.envelope import Fault, fault_of
+from wicketgate.faces.mcp.message import Fault, fault_of
 from wicketgate.faces.mcp.opening import BODY_BYTES, SMALL_BYTES
 
 log = logging.getLogger("wicketgate.mcp")

@@ -21,8 +21,8 @@ from app.mcp_session_messages import addressed
 from app.mcp_session_part import SessionPart
 from app.mcp_sessions import SESSION_ID, session_of
 from wicketgate.access.identity import Identity
-from wicketgate.faces.mcp.envelope import Fault
 from wicketgate.faces.mcp.kept_sessions import KeptSession, SessionChange, SessionsAway
+from wicketgate.faces.mcp.message import Fault
 from wicketgate.faces.mcp.opening import BODY_BYTES, SMALL_BYTES
 from wicketgate.faces.mcp.server import McpDoor
 

@@ -55,10 +55,6 @@ class Gate:
     def url(self) -> str:
         return f"{self.base}/mcp"
 
-    def actors(self) -> set[str]:
-        """The callers of all calls so far."""
-        return {line["actor"] for line in self.process.logs() if line.get("event") == "tool_call"}
-
 
 @dataclass(slots=True)
 class Parties:

@@ -157,6 +157,7 @@ class ConnectPages:
             self._own_host,
             f"{self._url}/connect/{upstream}",
             {"f": flow, "t": login.csrf, "i": _shown(place.issuer, scopes)},
+            for_all=self._logins.is_shared(upstream),
         )
         return HTMLResponse(text, headers=dict(pages.OF_FORMS))
 
@@ -170,6 +171,7 @@ class ConnectPages:
         if login.is_open and login.actor == session.actor and await self._id_tokens.id_token_of(login.actor) is None:
             return self._identify(request, upstream, flow)
         await self._logins.logins.log_in(flow, session)
+        self._audit.connection(session.actor, upstream, "logged in: at its issuer")
         return _said(200, "Logged in", f"Calls of {upstream} work now. You can close this window; the call goes on.")
 
     async def decide(self, request: Request) -> Response:
@@ -243,7 +245,7 @@ class ConnectPages:
         if not isinstance(found, Identity) or found.issuer:
             self._tries.wrong(source)
             return self._identify(request, upstream, flow, "This key is not accepted here.")
-        return await self._signed_in(request, found.actor, upstream, flow)
+        return await self._signed_in(request, found.actor, upstream, flow, key_id=found.key_id)
 
     async def use_issuer(self, request: Request) -> Response:
         form = await _form(request)
@@ -256,7 +258,7 @@ class ConnectPages:
 
     async def from_issuer(self, request: Request) -> Response:
         who = await self._browsers.finish(request.cookies.get(self._cookies.login, ""), _came(request))
-        answer = await self._signed_in(request, who.actor, who.upstream, who.flow)
+        answer = await self._signed_in(request, who.actor, who.upstream, who.flow, issuer=who.issuer)
         self._cookies.drop(answer, self._cookies.login)
         return answer
 
@@ -271,9 +273,12 @@ class ConnectPages:
         self._cookies.drop(answer, self._cookies.browser)
         return answer
 
-    async def _signed_in(self, request: Request, actor: str, upstream: str, flow: str) -> Response:
+    async def _signed_in(
+        self, request: Request, actor: str, upstream: str, flow: str, *, key_id: str = "", issuer: str = ""
+    ) -> Response:
+        former = request.cookies.get(self._cookies.browser, "")
         try:
-            cookie, _ = await self._logins.browsers.begin(actor, request.cookies.get(self._cookies.browser, ""))
+            cookie, _ = await self._logins.browsers.begin(actor, former, key_id=key_id, issuer=issuer)
         except TooManyBrowsers:
             return _said(429, "Signed in too often", "You are signed in in too many browsers. Sign out of one first.")
         answer = self._back_to(upstream, flow)
@@ -308,7 +313,14 @@ class ConnectPages:
 
     async def _session(self, request: Request) -> BrowserSession | None:
         cookie = request.cookies.get(self._cookies.browser, "")
-        return await self._logins.browsers.find(cookie) if cookie else None
+        session = await self._logins.browsers.find(cookie) if cookie else None
+        if session is None:
+            return None
+        # It lasts no longer than what it began with.
+        if not self._authenticator.stands(Identity(session.actor, (), session.key_id, issuer=session.issuer)):
+            await self._logins.browsers.end(cookie)
+            return None
+        return session
 
     # What goes wrong.
 
@@ -319,6 +331,12 @@ class ConnectPages:
         if refusal.reason == "other_issuer":
             self._audit.connection("", request.path_params.get("upstream", ""), "failed: another issuer", "failed")
         return _said(status, title, sentence)
+
+    def not_begun(self, request: Request, failure: LoginFailure) -> None:
+        """Counts a login whose page found no way to the issuer."""
+        upstream = request.path_params.get("upstream", "")
+        if self._logins.has(upstream):
+            self._logins.counts.not_begun(upstream, failure)
 
     async def _others(self, request: Request) -> Response:
         session = await self._session(request)
@@ -361,6 +379,7 @@ def _page(connect: ConnectPages, answer: Answer) -> Answer:
             return await connect.refused(request, refusal)
         except LoginFailure as failure:
             log.warning("a page of a login: %s", failure.detail)
+            connect.not_begun(request, failure)
             return _said(502, "The login failed", f"Nothing was connected: {failure.why}.", "Try again in a while.")
         except LoginsAway:
             return _said(503, *_AWAY)

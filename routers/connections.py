@@ -42,8 +42,9 @@ _WAIT = {
 
 
 class Connection(BaseModel):
-    """An account at a tool server. *issuer* is the host at which its owner logged in. *state*: ``reconnect`` if the
-    issuer takes it no more. *token_ends*: of the token in use; *renewed*: it is renewed by itself."""
+    """An account at a tool server. *actor* is empty for the one that all callers share. *issuer* is the host at which
+    its owner logged in. *state*: ``reconnect`` if the issuer takes it no more. *token_ends*: of the token in use;
+    *renewed*: it is renewed by itself."""
 
     upstream: str
     actor: str
@@ -89,7 +90,7 @@ def connections_router(logins: UserLogins | None) -> APIRouter:
     @router.get("", operation_id="listConnections", response_model=Connections, openapi_extra={"parameters": [_ACTOR]})
     async def listed(request: Request) -> Response | Connections:
         """Lists the accounts of the caller; with `actor`, those of another one, or with `*` of all, for callers with
-        `ops:read`."""
+        `ops:read`. These see the logins that all callers share besides their own."""
         identity, actor = identity_of(request), _asked(request)
         if actor != identity.actor and not identity.allows("ops:read"):
             return refuse_permission(request, "ops:read")
@@ -97,11 +98,17 @@ def connections_router(logins: UserLogins | None) -> APIRouter:
             return Connections(connections=[], open=[])
         try:
             grants = await logins.grants.of_actor(None if actor == _EVERYBODY else actor)
+            own = actor == identity.actor
+            if own and identity.allows("ops:read"):
+                gates = await logins.grants.of_actor("")
+                grants = [*grants, *(grant for grant in gates if logins.is_shared(grant.upstream))]
         except LoginsAway:
             return _away()
         has = {grant.upstream for grant in grants}
-        without = [name for name in logins.names if name not in has and may_use(identity, name)]
-        own = actor == identity.actor
+        possible = [name for name in logins.names if may_use(identity, name)]
+        if identity.allows("ops:write"):
+            possible += logins.shared_names
+        without = [name for name in possible if name not in has]
         return Connections(connections=[_shown(grant) for grant in grants], open=without if own else [])
 
     @router.post(
@@ -109,9 +116,12 @@ def connections_router(logins: UserLogins | None) -> APIRouter:
     )
     async def offer(request: Request) -> Response | OfferedLogin:
         """Offers the caller a login at this server, in the place of the account that it may have: the page to open in a
-        browser."""
+        browser. Where all callers share one login, that one, for callers with `ops:write`."""
         identity, name = identity_of(request), request.path_params["upstream"]
-        if logins is None or not logins.has(name) or not may_use(identity, name):
+        if logins is not None and logins.is_shared(name):
+            if not identity.allows("ops:write"):
+                return refuse_permission(request, "ops:write")
+        elif logins is None or not logins.has(name) or not may_use(identity, name):
             return _none()
         try:
             need = await logins.offer(identity.actor, name)
@@ -152,14 +162,16 @@ def connections_router(logins: UserLogins | None) -> APIRouter:
     )
     async def end(request: Request) -> Response | Disconnected:
         """Disconnects the caller's account at this server, here and at its issuer; with `actor` that of another one,
-        for callers with `ops:write`."""
-        identity, actor = identity_of(request), _asked(request)
+        for callers with `ops:write`. Where all callers share one login, that one, for callers with `ops:write`."""
+        identity, actor, name = identity_of(request), _asked(request), request.path_params["upstream"]
+        if logins is not None and logins.is_shared(name):
+            actor = ""
         if actor != identity.actor and not identity.allows("ops:write"):
             return refuse_permission(request, "ops:write")
         if logins is None:
             return _none()
         try:
-            ended = await logins.revoke(actor, request.path_params["upstream"], identity.actor)
+            ended = await logins.revoke(actor, name, identity.actor)
         except LoginsAway:
             return _away()
         return Disconnected(ended=len(ended))

@@ -46,7 +46,7 @@ from wicketgate.config.runtime import (
 from wicketgate.config.settings import FACES, Settings
 from wicketgate.config.shares import make_place_store, make_shares
 from wicketgate.config.upstreams import UsersOf, guarded, make_member, make_members, outgoing_rules, upstream_limits
-from wicketgate.config.user_logins import make_browser_logins, make_user_logins, users_of
+from wicketgate.config.user_logins import make_browser_logins, make_user_logins, shared_of, users_of
 from wicketgate.engine.detached import DetachedRuns
 from wicketgate.engine.limits import Drain, StreamLimit
 from wicketgate.engine.loop import Engine
@@ -62,6 +62,7 @@ from wicketgate.gateway.lifecycle import Lifecycle
 from wicketgate.gateway.options import HeapKeeper, Meter, NoMeter
 from wicketgate.gateway.traffic import Traffic
 from wicketgate.gateway.upstream_reports import UpstreamReport
+from wicketgate.login.counts import ExchangeEvent, LoginCounts
 from wicketgate.login.exchange import IdTokens
 from wicketgate.login.kept_id_tokens import KeptIdTokens
 from wicketgate.login.kept_logins import KeptLogins
@@ -136,29 +137,35 @@ class Gate:
         self.approvals = make_approval_desk(
             settings, self.seal, self.audit_events.approval_decided, self.storage, self._redis, self.peers
         )
+        self.login_counts = LoginCounts()
         # Whoever passes *users* in keeps their logins too.
-        self.user_logins = None
+        self.user_logins, shared = None, None
         self._keeps_id_tokens = users is None and upstreams is None and id_tokens is None
         self._id_token_issuers = id_token_issuers(settings) if self._keeps_id_tokens else {}
         if users is None and upstreams is None:
             self.user_logins = make_user_logins(
                 settings,
                 self.audit_events.of_grant,
+                self.login_counts,
                 self.storage,
                 self._redis,
                 id_tokens=self._keeps_id_tokens,
             )
             users = users_of(self.user_logins, outgoing)
-            waiting = None if self.user_logins is None else KeptLogins(self.user_logins.logins)
+            shared = shared_of(settings, self.user_logins, outgoing)
+            kept = self.user_logins
+            waiting = None if kept is None else KeptLogins(kept.logins, kept.heard)
         self.id_tokens, at_issuer = None, None
         if self.user_logins is not None:
             self.id_tokens = KeptIdTokens(self.user_logins.rows, lambda: self._id_token_issuers, clock)
             at_issuer = self.user_logins.at_issuer if self._keeps_id_tokens else None
         self.browser_logins = make_browser_logins(self.user_logins, self.issuers, outgoing, self.id_tokens)
         turns, self._haste = Turns(), asyncio.Event()
-        users = with_exchanges(users, self.issuers, outgoing, clock, id_tokens or self.id_tokens, at_issuer)
+        users = with_exchanges(
+            users, self.issuers, outgoing, clock, id_tokens or self.id_tokens, at_issuer, self._exchanged
+        )
         self.fleet = MultiplexUpstream(
-            make_members(settings, outgoing, turns, self._haste, owner, self.server_logs, users)
+            make_members(settings, outgoing, turns, self._haste, owner, self.server_logs, users, shared)
             if upstreams is None
             else [guarded(upstream) for upstream in upstreams]
         )
@@ -226,6 +233,7 @@ class Gate:
                 owner=owner,
                 logs=self.server_logs,
                 users=users,
+                shared=shared,
             ),
         )
         self.loaded_at = clock()
@@ -384,6 +392,10 @@ class Gate:
         """Reads the lock file of pins again, and puts it in force. Raises ConfigError; then nothing has changed."""
         await self._applied.read_pins()
 
+    def _exchanged(self, event: ExchangeEvent) -> None:
+        self.login_counts.exchanges[event.upstream, event.outcome] += 1
+        self.audit_events.of_exchange(event)
+
     def _put_in_force(self, settings: Settings) -> None:
         auth = settings.auth
         self._keys.replace([*(key.hashed() for key in auth.keys), *self._extra_keys])
@@ -398,7 +410,9 @@ class Gate:
         if self.user_logins is not None:
             self.user_logins.rows.seal.replace_keys(settings.auth.ring())
             self.user_logins.keep_only(
-                each.name for each in settings.upstreams if each.connects_users or each.needs_id_tokens
+                each.name
+                for each in settings.upstreams
+                if each.connects_users or each.needs_id_tokens or each.needs_operator_login
             )
         if self.auditor is not None:
             self.auditor.use_key(settings.auth.digest_key)

@@ -6,6 +6,7 @@ Faults come last in a terminal: there the eye is, however many tools stand above
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from time import time
 from typing import Any
 
 from rich.table import Table
@@ -15,6 +16,7 @@ from app.commands.check_model import ModelTrial
 from app.commands.check_progress import STATES
 from app.commands.console import console, table
 from app.commands.output import printable, screened_lines
+from wicketgate.access.approvers import Need, can_be_met
 from wicketgate.access.identity import Identity
 from wicketgate.access.issuers import IssuerState
 from wicketgate.catalog.card import one_line
@@ -146,6 +148,7 @@ async def find(settings: Settings, gate: Gate, reports: Mapping[str, UpstreamRep
             replace(each, left_out=[*each.left_out, *reasons]) if each.name == server else each for each in upstreams
         ]
     notes += _forwarding(settings)
+    notes += _without_approvers(settings, gate)
     # The issuers of tokens.
     issuers = gate.issuers.states()
     faults += [f"issuer {each.name} ({each.issuer}): {each.trouble}" for each in issuers if each.trouble]
@@ -161,7 +164,7 @@ async def find(settings: Settings, gate: Gate, reports: Mapping[str, UpstreamRep
         *(f"left aside: {tool}: a subscription, which no tool call can carry" for tool in catalog.subscriptions),
         *(f"hidden from models: {tool}: for pages of MCP Apps only" for tool in catalog.app_tools),
         *(f"no tool matches: {pattern}" for pattern in runtime.unmatched()),
-        *(f"key: {key['id']} ({key['actor']}): {key['tools']} of {len(catalog.tools)} tools" for key in keys),
+        *(f"key: {key['id']} ({_whose(key)}): {key['tools']} of {len(catalog.tools)} tools" for key in keys),
         *(f"issuer: {each.name} ({each.issuer}): {each.keys} keys" for each in issuers if each.keys),
         *plugin_lines(settings.plugins),
         *(f"warning: {note}" for note in gate.key_notes()),
@@ -297,6 +300,10 @@ def _first_account(settings: Settings, name: str) -> str:
     return "its tools are those of the first account that a caller connects"
 
 
+def _whose(key: Mapping[str, Any]) -> str:
+    return f"{key['actor']}, roles {', '.join(key['roles'])}" if key["roles"] else str(key["actor"])
+
+
 def _forwarding(settings: Settings) -> Iterator[str]:
     """Yields a line for each server that may use more of a client than answers of its person."""
     said = {"sampling": "the models of clients (sampling)", "roots": "the names of clients' folders (roots)"}
@@ -306,10 +313,21 @@ def _forwarding(settings: Settings) -> Iterator[str]:
             yield f"{upstream.name}: may use {used} during calls: forward"
 
 
+def _without_approvers(settings: Settings, gate: Gate) -> Iterator[str]:
+    """Yields a line for each rule whose calls would wait for approvers that there cannot be."""
+    now = time()
+    keys = [key.identity for key in gate.accepted_keys() if key.fault(now) in (None, "not_yet_valid")]
+    for number, rule in enumerate(settings.access):
+        need = rule.rule().approval
+        if isinstance(need, Need) and not can_be_met(need, keys, gate.issuers.all, gate.issuers.gateway):
+            who = "nobody" if need.count == 1 else f"no {need.count} actors"
+            yield f"warning: access[{number}] ({rule.match}): {who} can approve its calls as {need.by}"
+
+
 def _keys(settings: Settings, gate: Gate) -> Iterator[Mapping[str, Any]]:
     """Yields the number of tools that exist for each key."""
     tools = gate.runtime.catalog().tools
     for key in settings.auth.keys:
-        visible = gate.runtime.visible(CallContext(Identity(key.actor, key.permissions, key.id), "-", "-"))
+        visible = gate.runtime.visible(CallContext(Identity(key.actor, key.permissions, key.id, key.roles), "-", "-"))
         shown = len(tools) if visible is None else sum(map(visible, tools))
-        yield {"id": key.id, "actor": key.actor, "tools": shown}
+        yield {"id": key.id, "actor": key.actor, "roles": list(key.roles), "tools": shown}

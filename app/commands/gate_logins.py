@@ -73,7 +73,8 @@ def _described(one: Mapping[str, Any]) -> str:
         return f"its issuer at {one.get('issuer')} takes the login no more; log in anew"
     scopes = f", scopes {' '.join(map(str, one.get('scopes', ())))}" if one.get("scopes") else ""
     lasts = "renewed by itself" if one.get("renewed") else f"ends {one.get('token_ends') or 'at a time nobody says'}"
-    return f"connected at {one.get('issuer')}{scopes}; {lasts}"
+    whose = "" if one.get("actor") else " for all callers"
+    return f"connected{whose} at {one.get('issuer')}{scopes}; {lasts}"
 
 
 class _Ask:

@@ -17,6 +17,7 @@ from app.commands.output import printable
 from wicketgate.config.settings import Settings, UpstreamSettings
 from wicketgate.config.upstream_logins import how_to_log_in, login_client, login_file
 from wicketgate.config.upstreams import outgoing_rules
+from wicketgate.config.user_logins import shares_logins
 from wicketgate.errors import ConfigError
 from wicketgate.login.client import Login
 from wicketgate.login.failures import LoginFailure
@@ -32,7 +33,7 @@ _PAGE = b"<!doctype html><meta charset=utf-8><title>Wicketgate</title><p>Done he
 async def log_in(settings: Settings, name: str, *, browser: bool, scopes: tuple[str, ...], port: int) -> None:
     """Log in at the upstream *name* and keep the login. *port* of the address that the browser comes back to: 0 for the
     one of the login before, or any. Raises ConfigError."""
-    upstream = _upstream(settings, name)
+    upstream = _upstream(settings, name, "login")
     keep, client = login_file(upstream), login_client(upstream, outgoing_rules(settings), scopes)
 
     async def browse(url: str) -> Mapping[str, str]:
@@ -59,7 +60,7 @@ async def log_in(settings: Settings, name: str, *, browser: bool, scopes: tuple[
 
 async def log_out(settings: Settings, name: str) -> None:
     """End the login at the upstream *name* at its issuer, and forget it here. Raises ConfigError."""
-    upstream = _upstream(settings, name)
+    upstream = _upstream(settings, name, "logout")
     keep, client = login_file(upstream), login_client(upstream, outgoing_rules(settings))
     try:
         async with keep.alone():
@@ -77,9 +78,12 @@ async def log_out(settings: Settings, name: str) -> None:
 
 async def show_connections(settings: Settings, *, as_json: bool) -> None:
     """Print the login of each upstream that needs one."""
-    found = {}
+    found, at_gate = {}, []
     for upstream in settings.upstreams:
         if upstream.oauth is not None and upstream.oauth.needs_person:
+            if shares_logins(settings) and upstream.needs_operator_login:
+                at_gate.append(upstream.name)
+                continue
             try:
                 found[upstream.name] = await login_file(upstream).read()
             except LoginFailure as failure:
@@ -87,14 +91,16 @@ async def show_connections(settings: Settings, *, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps({name: _as_dict(login) for name, login in found.items()}, indent=2))
         return
-    if not found:
+    for name in at_gate:
+        click.echo(printable(f"{name}: kept at the gate: {_at_gate('connections', settings)}"))
+    if not found and not at_gate:
         click.echo("No upstream has oauth for logins.", err=True)
     for name, login in found.items():
         said = f"needs a login: {how_to_log_in(name)}" if login is None else f"logged in at {_described(login)}"
         click.echo(printable(f"{name}: {said}"))
 
 
-def _upstream(settings: Settings, name: str) -> UpstreamSettings:
+def _upstream(settings: Settings, name: str, command: str) -> UpstreamSettings:
     upstream = next((each for each in settings.upstreams if each.name == name), None)
     if upstream is None:
         raise ConfigError(
@@ -106,7 +112,16 @@ def _upstream(settings: Settings, name: str) -> UpstreamSettings:
         raise ConfigError(f"{name}: write oauth: {{}} at this upstream first, so that the gate uses the login.")
     if not upstream.oauth.needs_person:
         raise ConfigError(f"{name}: its oauth needs no person: the gate gets its tokens by itself.")
+    if shares_logins(settings) and upstream.needs_operator_login:
+        raise ConfigError(
+            f"{name}: its login is kept in the store of storage.url, for all processes, so it is made and ended at the"
+            f" gate, with the key of an operator (ops:write): {_at_gate(f'{command} {name}', settings)}"
+        )
     return upstream
+
+
+def _at_gate(command: str, settings: Settings) -> str:
+    return f"wicketgate {command} --url {settings.server.public_url}"
 
 
 class _Returning:

@@ -28,6 +28,7 @@ from wicketgate.net import Outgoing, make_http_client
 RS256 = JWSRegistry.algorithms["RS256"]
 GATE = "https://gate.example"
 NOW = 1_800_000_000.0
+INTROSPECTION = Introspection("", "gate", "p%ss word")
 
 
 class Clock:
@@ -209,6 +210,7 @@ async def test_the_issuer_chooses_the_keys_before_the_key_id_does() -> None:
         ({"sub": ["ann"]}, "token_refused"),
         ({"nonce": "n"}, "token_refused"),
         ({"at_hash": "h"}, "token_refused"),
+        ({"s_hash": "h"}, "token_refused"),
         ({"typ": "ID"}, "token_refused"),
         ({"typ": "Refresh"}, "token_refused"),
         ({"token_use": "id"}, "token_refused"),
@@ -260,6 +262,62 @@ async def test_a_token_for_one_face_opens_no_other() -> None:
         door.issuers.replace([access.Issuer("corp", issuer.url, audience=("client-id-1",))])
         assert isinstance(await door.knock(issuer.token(aud="client-id-1"), "/mcp/registry"), Identity)
         assert await door.knock(issuer.token(aud=f"{GATE}/mcp"), "/mcp") == "wrong_audience"
+
+
+ENTRA = {"aud": "6f1c0000-1111-2222-3333-444455556666", "ver": "2.0", "tid": "t", "oid": "o"}
+"""What the access tokens and the ID tokens of one issuer have in common, where an audience is a client."""
+
+
+@pytest.mark.parametrize(
+    "claims",
+    [
+        {},
+        {"name": "Ann", "preferred_username": "ann@x.example"},
+        # App roles of a person stand in its ID token too, and so does the client that asked for it.
+        {"roles": ["admin"]},
+        {"azp": "another-client"},
+        {"scp": "", "scope": []},
+        {"scp": {"a": 1}, "client_id": 7, "azpacr": None},
+        {"scp": "use", "nonce": "n"},
+        {"aud": [ENTRA["aud"], f"{GATE}/mcp"]},
+    ],
+)
+@requirement("ACCESS-206")
+async def test_an_id_token_for_a_client_that_is_an_audience_opens_nothing(claims: dict[str, Any]) -> None:
+    async with house(audience=("{resource}", ENTRA["aud"])) as (issuer, door):
+        for typ in ("JWT", None):
+            assert await door.knock(issuer.token(header={"typ": typ}, **{**ENTRA, **claims})) == "token_refused", typ
+
+
+@pytest.mark.parametrize(
+    ("header", "claims"),
+    [
+        ({"typ": "at+jwt"}, {}),
+        ({"typ": "application/AT+JWT"}, {}),
+        ({}, {"scp": "use"}),
+        ({}, {"scope": ["use"]}),
+        ({}, {"client_id": "another-client"}),
+        ({}, {"azpacr": "1", "roles": ["app"]}),
+        ({}, {"appidacr": "0"}),
+        ({}, {"typ": "Bearer"}),
+        ({}, {"token_use": "access"}),
+    ],
+)
+@requirement("ACCESS-206")
+async def test_a_token_that_shows_that_it_is_an_access_token_opens_by_a_client_as_audience(
+    header: dict[str, Any], claims: dict[str, Any]
+) -> None:
+    async with house(audience=(ENTRA["aud"],)) as (issuer, door):
+        found = await door.knock(issuer.token(header={"typ": "JWT", **header}, **{**ENTRA, **claims}))
+        assert isinstance(found, Identity)
+
+
+@requirement("ACCESS-206")
+async def test_an_audience_that_is_a_url_is_no_client_and_an_issuer_that_was_asked_has_said_it() -> None:
+    async with house(audience=("api://6f1c", "6f1c"), introspection=INTROSPECTION) as (issuer, door):
+        assert isinstance(await door.knock(issuer.token(header={"typ": "JWT"}, aud="api://6f1c")), Identity)
+        issuer.opaque["t"] = {"sub": "bob", "aud": "6f1c", "exp": NOW + 300}
+        assert isinstance(await door.knock("t"), Identity)
 
 
 @requirement("ACCESS-111")
@@ -438,9 +496,6 @@ async def test_what_a_configuration_no_longer_accepts_is_not_looked_up() -> None
         door.issuers.replace([])
         assert await door.knock(token) == "unknown"
         assert not door.authenticator.stands(found)
-
-
-INTROSPECTION = Introspection("", "gate", "p%ss word")
 
 
 @requirement("ACCESS-119")

@@ -56,7 +56,6 @@ def with_key(service: Any, server: Any, *keys: Mapping[str, Any]) -> Settings:
     )
 
 
-@pytest.mark.xfail(strict=True, reason="a browser session knows its actor, and not the key or issuer that it came by")
 @requirement("ACCESS-39", "ACCESS-165")
 async def test_a_browser_that_signed_in_with_a_key_is_signed_out_when_the_key_is_revoked() -> None:
     """Keys are revoked because somebody else has them: the browser of that somebody must not stay signed in."""
@@ -72,7 +71,6 @@ async def test_a_browser_that_signed_in_with_a_key_is_signed_out_when_the_key_is
         assert "Connect your account" not in later.text
 
 
-@pytest.mark.xfail(strict=True, reason="a browser session knows its actor, and not the key or issuer that it came by")
 @requirement("ACCESS-39", "ACCESS-184")
 async def test_a_revoked_key_connects_nothing_at_the_callback_either() -> None:
     key = {"id": "ann", "sha256": hash_key(ANN), "actor": "ann", "permissions": ["tools:*"]}

@@ -21,7 +21,6 @@ from wicketgate.access.issuer import Introspection
 ASKING = Introspection("", "gate", "secret")
 
 
-@pytest.mark.xfail(strict=True, reason="ID tokens are known by nonce, at_hash and c_hash alone")
 @requirement("ACCESS-116")
 @pytest.mark.parametrize(
     "claims",

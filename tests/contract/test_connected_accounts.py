@@ -30,11 +30,16 @@ _PEOPLE: list[httpx.AsyncClient] = []
 
 
 class Person:
-    """A browser without scripts: it keeps cookies, follows links and sends forms."""
+    """A browser without scripts: it keeps cookies, follows links and sends forms. *mounts*: ways to some
+    hosts."""
 
-    def __init__(self, *, keep_alive: bool = True) -> None:
+    def __init__(
+        self, *, keep_alive: bool = True, mounts: Mapping[str, httpx.AsyncBaseTransport] | None = None
+    ) -> None:
         limits = httpx.Limits(max_keepalive_connections=None if keep_alive else 0)
-        self.http = httpx.AsyncClient(timeout=BOUND_S, trust_env=False, follow_redirects=True, limits=limits)
+        self.http = httpx.AsyncClient(
+            timeout=BOUND_S, trust_env=False, follow_redirects=True, limits=limits, mounts=mounts
+        )
         _PEOPLE.append(self.http)
         self.page: httpx.Response
 

@@ -12,6 +12,7 @@ from playwright.async_api import Browser, Page
 
 from tests.console.browser import chromium, violations
 from tests.contract.test_connected_accounts import TOOL, Person, hosted, link_of, who
+from tests.support.hosted_server import SdkIssuer
 from tests.support.issuer import OTHER_RSA
 from tests.support.mcp_client import ERAS, mcp_client
 from tests.support.person_issuer import CLIENT, SECRET, PersonIssuer
@@ -83,6 +84,47 @@ async def test_a_call_goes_on_when_its_person_has_connected_an_account(browser: 
         assert "ann" in str(await who(service))
         assert len(set(asked)) == 2
         assert {of for _, of in server.tokens.items()} == {"ann", "ben"}
+
+
+@requirement("ACCESS-210", "ACCESS-209")
+@ERAS
+async def test_a_call_that_needs_more_scopes_asks_once_for_all_of_them(
+    browser: Browser, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SdkIssuer, "scopes", ["read", "admin"])
+    async with hosted() as (service, _), page_of(browser) as page:
+        asked: list[str] = []
+        shown: list[str] = []
+        browsing: dict[str, asyncio.Task[None]] = {}
+
+        async def agree(url: str) -> None:
+            await page.goto(url)
+            if await page.locator("input[name=key]").count():
+                await page.fill("input[name=key]", KEY)
+                await page.get_by_role("button", name="Go on").click()
+            await page.get_by_role("button", name="Connect").wait_for()
+            shown.append(await page.locator("dl").inner_text())
+            await page.get_by_role("button", name="Connect").click()
+            await page.locator("#ann").click()
+            await page.get_by_role("heading", name="Connected").wait_for()
+
+        async def answer(context: Any, params: t.ElicitRequestURLParams) -> t.ElicitResult:
+            if params.url not in browsing:
+                asked.append(params.url)
+                browsing[params.url] = asyncio.create_task(agree(params.url))
+            return t.ElicitResult(action="accept")
+
+        async with mcp_client(service, mode, KEY, "/mcp/gateway", client={"elicitation_callback": answer}) as client:
+            first = await client.call_tool("tool_execute", {"tool_id": "accounts:whoami"})
+            assert "ann" in str(first.content)
+            more = await client.call_tool("tool_execute", {"tool_id": "accounts:admin"})
+            assert "ann" in str(more.content), more
+            assert "ann" in str((await client.call_tool("tool_execute", {"tool_id": "accounts:admin"})).content)
+        await asyncio.gather(*browsing.values())
+        assert len(asked) == 2
+        assert ("admin" in shown[0], "admin" in shown[1], "read" in shown[1]) == (False, True, True)
+        [kept] = (await service.http.get("/connections")).json()["connections"]
+        assert kept["scopes"] == ["admin", "read"]
 
 
 @requirement("ACCESS-180", "FACE-134")

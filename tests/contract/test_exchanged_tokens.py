@@ -65,6 +65,7 @@ async def serving(
     exchange: Mapping[str, Any] | None = None,
     oauth: Mapping[str, Any] | None = None,
     era: str = "auto",
+    more: Mapping[str, Any] | None = None,
     **upstream: Any,
 ) -> AsyncIterator[Setup]:
     server, users, clock = AccountServer(), TokenUsers(), Clock()
@@ -78,6 +79,7 @@ async def serving(
             "server": {"public_url": GATE},
             "auth": {"issuers": [{"name": "corp", "issuer": issuer.url, "audience": ["gate"]}]},
             "upstreams": [{**own, "oauth": {"exchange": way, **(oauth or {})}}],
+            **(more or {}),
         }
         async with running_service(
             script, None, settings=settings, clock=clock, users=lambda _: users, waiting=users

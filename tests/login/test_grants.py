@@ -17,7 +17,8 @@ from wicketgate.errors import ConnectRequired, UpstreamUnavailable
 from wicketgate.login import refreshing
 from wicketgate.login.grants import GrantEvent, Grants
 from wicketgate.login.refreshing import GrantEnded, NotRefreshed, Refresher
-from wicketgate.login.sealed_rows import SealedRows
+from wicketgate.login.rows import RowKind
+from wicketgate.login.sealed_rows import OpenedRow, SealedRows
 from wicketgate.login.tokens import InvalidGrant, Tokens, Unreachable
 from wicketgate.login.user_credentials import GrantName
 from wicketgate.login.user_grants import UserGrants
@@ -405,3 +406,78 @@ async def test_while_the_store_is_away_no_account_is_known(tmp_path: Path, at_on
 
 def test_the_lease_is_longer_than_what_is_done_under_it() -> None:
     assert refreshing.LEASE_S > refreshing._REFRESH_S + refreshing._GUARD_S
+
+
+class HeldRows(SealedRows):
+    """Holds what it has read until ``go_on`` is set; *read* is set when it has."""
+
+    def __init__(self, rows: SealedRows) -> None:
+        super().__init__(rows.store, rows.seal)
+        self.read_it, self.go_on = asyncio.Event(), asyncio.Event()
+        self.go_on.set()
+
+    async def of_owner(self, kind: RowKind, owner: str | None) -> list[OpenedRow]:
+        found = await super().of_owner(kind, owner)
+        self.read_it.set()
+        await self.go_on.wait()
+        return found
+
+
+@requirement("ACCESS-209")
+async def test_a_read_that_began_before_a_grant_was_revoked_does_not_bring_it_back(
+    rows: SealedRows, clock: Clock
+) -> None:
+    held = HeldRows(rows)
+    grants = made_grants(held, now=clock)
+    users = user_grants(grants, never)
+    await grants.keep("ann", "linear", tokens())
+    held.go_on.clear()
+    held.read_it.clear()
+    early = asyncio.create_task(users.known(ANN))
+    await asyncio.wait_for(held.read_it.wait(), BOUND_S)
+    [ended] = await made_grants(rows, now=clock).revoke("ann", "linear", by="ann")
+    users.ended(ended)
+    late = asyncio.create_task(users.known(ANN))
+    held.go_on.set()
+    await asyncio.wait_for(early, BOUND_S)
+    assert await asyncio.wait_for(late, BOUND_S) is None, "asked after the revocation"
+    assert await users.known(ANN) is None
+
+
+@requirement("ACCESS-209")
+async def test_a_new_login_counts_at_once_where_it_is_heard_of(grants: Grants) -> None:
+    users = user_grants(grants, never)
+    ended: list[GrantName] = []
+    users.observe(ended.append)
+    first = await grants.keep("ann", "linear", tokens())
+    name = await users.named(ANN)
+    second = await grants.keep("ann", "linear", tokens("a2"))
+    users.changed("ann")
+    assert await users.named(ANN) == GrantName("ann", second.number)
+    assert ended == [name] == [GrantName("ann", first.number)]
+
+
+@requirement("ACCESS-209")
+async def test_a_grant_that_lacks_scopes_asks_nobody_where_another_process_has_them_already(grants: Grants) -> None:
+    users = user_grants(grants, never)
+    await grants.keep("ann", "linear", tokens())
+    name = await users.named(ANN)
+    # The login that another process has kept just now: what is known here is of a moment ago.
+    wider = replace(tokens("a2"), scopes=frozenset({"tools", "admin"}))
+    await grants.keep("ann", "linear", wider)
+    with pytest.raises(UpstreamUnavailable):
+        await users.lacks(name, frozenset({"admin"}))
+    with pytest.raises(ConnectRequired) as lacking:
+        await users.lacks(name, frozenset({"root"}))
+    assert lacking.value.url == "ann?admin root tools"
+
+
+@requirement("ACCESS-209")
+async def test_a_refused_token_has_its_grant_read_anew(rows: SealedRows, grants: Grants, clock: Clock) -> None:
+    users = user_grants(grants, never)
+    await grants.keep("ann", "linear", tokens())
+    credentials = users.of(await users.named(ANN))
+    await credentials.authorization()
+    await made_grants(rows, now=clock).revoke("ann", "linear", by="ann")  # at another process
+    with pytest.raises(ConnectRequired):
+        await credentials.renew(Refusal(401))

@@ -35,3 +35,16 @@ async def test_a_store_that_is_away_ends_no_login() -> None:
 
     away = Away(SealedRows(MemoryRowStore(time.time), RowSeal([KEY], b"own")), time.time)
     assert await KeptLogins(away).outcome("any", 0.01) == "waiting"
+
+
+@requirement("ACCESS-209")
+async def test_an_outcome_is_heard_of_before_the_call_goes_on() -> None:
+    heard: list[str] = []
+    logins = Logins(SealedRows(MemoryRowStore(time.time), RowSeal([KEY], b"own")), time.time)
+    waiting = KeptLogins(logins, lambda login: heard.append(login.upstream))
+    login = await logins.offer("ann", "linear", frozenset())
+    assert await waiting.outcome(login.flow, 0.01) == "waiting"
+    assert heard == []
+    await logins.log_in(login.flow, BrowserSession("browser", "ann", time.time() + 3_600))
+    assert await waiting.outcome(login.flow, 0.01) == "granted"
+    assert heard == ["linear"]

@@ -99,6 +99,14 @@ async def test_the_same_open_login_is_offered_again_and_five_at_most(logins: Log
         await logins.offer("ann", "linear", frozenset({"more"}))
     assert (await logins.offer("ann", "linear", frozenset({"s0"}))).scopes == {"s0"}
     await logins.offer("ann", "github", frozenset({"more"}))
+    # A link that ends while its page is opened is offered to nobody.
+    early = await logins.offer("bob", "github", NONE)
+    clock.now += 540
+    assert await logins.offer("bob", "github", NONE) == early
+    clock.now += 0.5
+    later = await logins.offer("bob", "github", NONE)
+    assert (later.flow != early.flow, later.expires_at) == (True, clock.now + 600)
+    assert await logins.offer("bob", "github", NONE) == later
     clock.now += 600
     assert await refusal(logins.find(first.flow)) == "gone"
     assert (await logins.offer("ann", "linear", NONE)).flow != first.flow

@@ -50,7 +50,6 @@ async def test_however_many_processes_use_a_grant_each_token_is_refreshed_once(s
                     await asyncio.sleep(0.05)
             assert not issuer.dead
             for each in running:
-                assert isinstance(each.process, asyncio.subprocess.Process)
                 assert each.process.stdin is not None
                 each.process.stdin.close()
             answers = [json.loads((await each.wait_for(r"\{.*\}", "stdout"))[0]) for each in running]

@@ -63,7 +63,10 @@ class HostedServer(AccountServer):
 
 
 class SdkIssuer(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken, AccessToken]):
-    """Keeps everything in memory. *lifetime_s* is that of access tokens; refresh tokens rotate, and are good once."""
+    """Keeps everything in memory. *lifetime_s* is that of access tokens; refresh tokens rotate, and are good once.
+    *scopes* are those that it names, and has clients registered with."""
+
+    scopes: list[str] | None = None
 
     def __init__(self, server: AccountServer) -> None:
         self._server = server
@@ -87,7 +90,7 @@ class SdkIssuer(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken
         routes = create_auth_routes(
             self,
             AnyHttpUrl(f"{origin}/"),
-            client_registration_options=ClientRegistrationOptions(enabled=True),
+            client_registration_options=ClientRegistrationOptions(enabled=True, valid_scopes=self.scopes),
             revocation_options=RevocationOptions(enabled=True),
         )
         routes.append(Route("/.well-known/oauth-protected-resource/mcp", endpoint=resource))
@@ -182,6 +185,8 @@ class SdkIssuer(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken
     def _give(self, client: OAuthClientInformationFull, account: str, scopes: list[str]) -> OAuthToken:
         access, refresh = f"access-{secrets.token_urlsafe(24)}", f"refresh-{secrets.token_urlsafe(24)}"
         self._server.tokens[access] = account
+        if "admin" in scopes:
+            self._server.admins.add(access)
         assert client.client_id is not None
         self.refresh[refresh] = RefreshToken(token=refresh, client_id=client.client_id, scopes=scopes, subject=account)
         return OAuthToken(

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from wicketgate.access.identity import ACTOR_PATTERN, PERMISSION_PATTERN, Identity
+from wicketgate.access.issuer import Issuer
+from wicketgate.access.signed_headers import TrustedGateway
 
 MOST_APPROVERS = 5
 _MAX_ROLE_CHARS = 128
@@ -65,6 +67,29 @@ def check_by(by: str) -> None:
 def described(needs: Iterable[Need]) -> str:
     """Returns who has to approve, as clients and people read it: ``role:lead``, ``2 of role:lead and actor:ann``."""
     return " and ".join(map(str, needs))
+
+
+def can_be_met(
+    need: Need, keys: Iterable[Identity], issuers: Iterable[Issuer], gateway: TrustedGateway | None = None
+) -> bool:
+    """Returns whether enough actors could be the approvers that *need* names: those of *keys*, those whose tokens
+    *issuers* give, or those that *gateway* signs for. The roles in a token are its issuer's to say."""
+    if len({identity.actor for identity in keys if need.names(identity)}) >= need.count:
+        return True
+    kind, _, name = need.by.partition(":")
+    given: list[tuple[str, bool, tuple[str, ...]]] = [
+        (issuer.name, bool(issuer.roles), tuple(each for grant in issuer.grants for each in grant.permissions))
+        for issuer in issuers
+    ]
+    if gateway is not None:
+        given.append((gateway.name, False, gateway.permissions))
+    match kind:
+        case "role":
+            return any(has_roles for _, has_roles, _ in given)
+        case "permission":
+            return any(Identity("", permissions).allows(name) for _, _, permissions in given)
+        case _:
+            return any(name.startswith(f"{place}:") for place, _, _ in given)
 
 
 def may_approve(needs: Iterable[Need], identity: Identity, caller: str) -> bool:

@@ -6,28 +6,42 @@ are passed over together where none of them holds."""
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from functools import lru_cache
+from dataclasses import dataclass
+from functools import cache, lru_cache
 from typing import Any
-
-from cel_expr_python import cel  # type: ignore[import-untyped]
 
 from wicketgate.access.identity import Identity
 
 _MAX_CONDITION_CHARS = 2_000
-_ABOUT_CALLER = {
-    "actor": cel.Type.STRING,
-    "permissions": cel.Type.List(cel.Type.STRING),
-    "roles": cel.Type.List(cel.Type.STRING),
-    "claims": cel.Type.Map(cel.Type.STRING, cel.Type.DYN),
-}
-_ABOUT_CALL = {**_ABOUT_CALLER, "args": cel.Type.Map(cel.Type.STRING, cel.Type.DYN)}
-_CALLER_ONLY = cel.NewEnv(variables=_ABOUT_CALLER)
-_WITH_ARGS = cel.NewEnv(variables=_ABOUT_CALL)
 # The binding raises these for values that CEL does not have, and for an evaluation over its budget.
 _FAILURES = (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError)
 
 # An evaluation costs some 1.5 µs, and each of its conditions 0.1 µs.
 _MOST_JOINED = 64
+
+
+@dataclass(frozen=True, slots=True)
+class _Cel:
+    """The environments of conditions, and the types that a condition may have."""
+
+    caller_only: Any
+    with_args: Any
+    booleans: tuple[Any, ...]
+
+
+@cache
+def _cel() -> _Cel:
+    """Imported for the first condition: the library takes 7 MB of memory, and few configurations have one."""
+    from cel_expr_python import cel  # type: ignore[import-untyped]
+
+    text, texts = cel.Type.STRING, cel.Type.List(cel.Type.STRING)
+    anything = cel.Type.Map(cel.Type.STRING, cel.Type.DYN)
+    caller = {"actor": text, "permissions": texts, "roles": texts, "claims": anything}
+    return _Cel(
+        cel.NewEnv(variables=caller),
+        cel.NewEnv(variables={**caller, "args": anything}),
+        (cel.Type.BOOL, cel.Type.DYN),
+    )
 
 
 class CannotEvaluate(Exception):
@@ -61,7 +75,7 @@ class Asked:
                 self._activation = None
                 return compiled.eval(None, self._data).plain_value()
             if self._activation is None:
-                self._activation = _WITH_ARGS.Activation(self._data)
+                self._activation = _cel().with_args.Activation(self._data)
             return compiled.eval(self._activation).plain_value()
         except _FAILURES as error:
             raise CannotEvaluate(str(error)) from None
@@ -78,11 +92,11 @@ class Condition:
         self.needs_args = False
         self.reads_claims = "claims" in source
         try:
-            self._compiled = _CALLER_ONLY.compile(source)
+            self._compiled = _cel().caller_only.compile(source)
         except _FAILURES:
             self.needs_args = True
             self._compiled = _compile_with_args(source)
-        if self._compiled.return_type() not in (cel.Type.BOOL, cel.Type.DYN):
+        if self._compiled.return_type() not in _cel().booleans:
             raise ValueError("must be true or false: compare something")
 
     def __eq__(self, other: object) -> bool:
@@ -119,7 +133,7 @@ class Joined:
         # A line ends what a condition may end with, a comment.
         source = " || ".join(f"({each.source}\n)" for each in conditions)
         try:
-            self._compiled = _WITH_ARGS.compile(source)
+            self._compiled = _cel().with_args.compile(source)
         except _FAILURES as error:
             raise ValueError(str(error)) from None
 
@@ -147,7 +161,7 @@ def join(conditions: Mapping[int, Condition]) -> dict[int, Joined]:
 
 def _compile_with_args(source: str) -> Any:
     try:
-        return _WITH_ARGS.compile(source)
+        return _cel().with_args.compile(source)
     except _FAILURES as error:
         problem = str(error).partition("\n")[0].removeprefix("INVALID_ARGUMENT: ")
         raise ValueError(f"not a condition over actor, permissions, roles, claims and args: {problem[:300]}") from None

@@ -1,4 +1,4 @@
-"""Issuers, and what their tokens say of a caller (ACCESS-110 to ACCESS-118).
+"""Issuers, and what their tokens say of a caller (ACCESS-110 to ACCESS-118, ACCESS-206).
 
 Nothing here is fetched: a token is read, judged against what is configured for its issuer, and becomes an identity.
 What a token says counts only when its signature was verified with a key of that issuer, or its issuer has vouched
@@ -22,14 +22,19 @@ LEEWAY_S = 30.0
 
 MAX_ACTOR_CHARS = 128
 _PLAIN = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._@-")
-_TYPES = frozenset({"", "jwt", "at+jwt", "application/at+jwt"})
-_OF_ID_TOKENS = ("nonce", "at_hash", "c_hash", "events")
+_ACCESS_TOKEN_TYPES = frozenset({"at+jwt", "application/at+jwt"})
+_TYPES = frozenset({"", "jwt"}) | _ACCESS_TOKEN_TYPES
+_OF_ID_TOKENS = ("nonce", "at_hash", "c_hash", "s_hash", "events")
 _OTHER_KINDS = frozenset({"id", "refresh", "offline", "logout"})
 _OF_EACH_TOKEN = frozenset(
     {"exp", "iat", "nbf", "jti", "auth_time", "sid", "session_state", "uti", "rh", "aio", "active"}
 )
 """Claims that differ in each token, or say nothing of the caller."""
 _SCOPE_CLAIMS = ("scope", "scp")
+_OF_ACCESS_TOKENS = ("client_id", "azpacr", "appidacr")
+"""Claims that issuers write into access tokens alone: which client asked, and how it proved that. ``azp`` and ``roles``
+are not among them, since ID tokens have them too."""
+_ACCESS_KINDS = frozenset({"bearer", "access"})
 
 
 class TokenRefused(Exception):
@@ -109,6 +114,8 @@ class UnverifiedJwt:
     algorithm: str
     key_id: str | None
     issuer: str
+    kind: str = ""
+    """Its ``typ``, in lower case."""
 
 
 def read_jwt(token: str) -> UnverifiedJwt | None:
@@ -132,7 +139,7 @@ def read_jwt(token: str) -> UnverifiedJwt | None:
     issuer = claims.get("iss")
     if not isinstance(issuer, str):
         raise TokenRefused
-    return UnverifiedJwt(algorithm, key_id, issuer)
+    return UnverifiedJwt(algorithm, key_id, issuer, kind.lower())
 
 
 def _object(part: str) -> Mapping[str, Any] | None:
@@ -155,8 +162,20 @@ class Verified:
     expires_at: float
 
 
-def judge(issuer: Issuer, claims: Mapping[str, Any], now: float) -> Verified:
-    """Judges the *claims* of a token that *issuer* has signed or vouched for. Raises TokenRefused."""
+def shows_access(kind: str, claims: Mapping[str, Any]) -> bool:
+    """Returns whether a token of the type *kind* shows that it is an access token, and no ID token."""
+    if kind in _ACCESS_TOKEN_TYPES or scopes_of(claims, {}):
+        return True
+    if any(isinstance(claims.get(name), str) and claims[name] for name in _OF_ACCESS_TOKENS):
+        return True
+    kinds = (claims.get(name) for name in ("typ", "token_use"))
+    return any(isinstance(each, str) and each.lower() in _ACCESS_KINDS for each in kinds)
+
+
+def judge(issuer: Issuer, claims: Mapping[str, Any], now: float, *, shown: bool) -> Verified:
+    """Judges the *claims* of a token that *issuer* has signed or vouched for. *shown* says that it is an access token
+    for certain: without that it is refused if its audience may be a client, to which ID tokens are issued. Raises
+    TokenRefused."""
     if any(name in claims for name in _OF_ID_TOKENS):
         raise TokenRefused
     for name in ("typ", "token_use"):
@@ -175,6 +194,9 @@ def judge(issuer: Issuer, claims: Mapping[str, Any], now: float) -> Verified:
     audiences = [audience] if isinstance(audience, str) else audience
     if not isinstance(audiences, list) or not audiences or not all(isinstance(each, str) for each in audiences):
         raise TokenRefused("wrong_audience")
+    # No client is called by a URL that the operator chose for the gate.
+    if not shown and any(each in audiences for each in issuer.audience if "://" not in each and each != "{resource}"):
+        raise TokenRefused
     subject = value_at(claims, issuer.actor)
     if not isinstance(subject, str) or not subject:
         raise TokenRefused

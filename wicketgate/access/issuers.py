@@ -1,4 +1,4 @@
-"""The configured issuers, and the tokens of theirs that were verified (ACCESS-110 to ACCESS-121).
+"""The configured issuers, and the tokens of theirs that were verified (ACCESS-110 to ACCESS-121, ACCESS-206).
 
 A token that was verified before is looked up, which costs little more than its digest: ``known`` never waits. Otherwise
 ``verify`` fetches what it needs, the keys of the issuer or its word about an opaque token.
@@ -10,10 +10,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from joserfc import jwt
-from joserfc.errors import JoseError
-from joserfc.jws import JWSRegistry
-
 from wicketgate.access.identity import Identity, Lapse, issuer_key_id
 from wicketgate.access.introspection import Introspector
 from wicketgate.access.issuer import (
@@ -24,6 +20,7 @@ from wicketgate.access.issuer import (
     actor_of_id_token,
     judge,
     read_jwt,
+    shows_access,
 )
 from wicketgate.access.key_sets import IssuerAway, KeySet
 from wicketgate.access.signed_headers import TrustedGateway
@@ -32,23 +29,8 @@ from wicketgate.net import HttpClient
 MAX_KEPT = 4_096
 KEPT_S = 60.0
 _REFUSED_KEPT_S = 10.0
-_MAX_HEADER_BYTES = 16 * 1024
 
 T = TypeVar("T")
-
-
-class _Algorithm(JWSRegistry):
-    """Knows one algorithm, without the library's advice about it, and takes headers with certificates in them."""
-
-    max_header_length = _MAX_HEADER_BYTES
-
-    def __init__(self, name: str) -> None:
-        super().__init__(algorithms=[name], strict_check_header=False)
-
-    def get_alg(self, name: str) -> Any:
-        if self.allowed is None or name not in self.allowed:
-            raise TokenRefused
-        return self.algorithms[name]
 
 
 class _Kept(Generic[T]):
@@ -92,7 +74,9 @@ class _Known:
         self.issuer = issuer
         self.keys = KeySet(issuer.name, issuer.url, issuer.jwks_uri, http, now)
         self.introspector = Introspector(issuer, http) if issuer.introspection is not None else None
-        self.registries = {name: _Algorithm(name) for name in issuer.algorithms}
+        from wicketgate.access.jose import Algorithm  # with the first issuer: fifty modules
+
+        self.algorithms = {name: Algorithm(name) for name in issuer.algorithms}
 
 
 class Issuers:
@@ -210,23 +194,21 @@ class Issuers:
 
     async def _verify_jwt(self, token: str, digest: str, found: UnverifiedJwt) -> Verified:
         known, claims = await self._signed(token, found)
-        return self._judged(known.issuer, claims, digest)
+        return self._judged(known.issuer, claims, digest, shown=shows_access(found.kind, claims))
 
     async def _signed(self, token: str, found: UnverifiedJwt) -> tuple[_Known, Mapping[str, Any]]:
         """The issuer of a token, and the claims that it has signed. Raises TokenRefused and IssuerAway."""
         # The issuer comes first: a key id means something only among its keys. Of the header only ``alg``, one of those
         # pinned for this issuer, and ``kid`` count; keys and addresses in it (``jwk``, ``jku``, ``x5u``) do not.
         known = self._known.get(found.issuer)
-        registry = known.registries.get(found.algorithm) if known is not None else None
-        if known is None or registry is None:
+        algorithm = known.algorithms.get(found.algorithm) if known is not None else None
+        if known is None or algorithm is None:
             raise TokenRefused
         claims: Mapping[str, Any] | None = None
         for key in await known.keys.find(found.algorithm, found.key_id):
-            try:
-                claims = jwt.decode(token, key, registry=registry).claims
-            except (JoseError, ValueError, TypeError, RecursionError):
-                continue
-            break
+            claims = algorithm.claims(token, key)
+            if claims is not None:
+                break
         if claims is None or claims.get("iss") != found.issuer:
             raise TokenRefused
         return known, claims
@@ -237,7 +219,8 @@ class Issuers:
             if known.introspector is None:
                 continue
             try:
-                return self._judged(known.issuer, await known.introspector.claims(token), digest)
+                claims = await known.introspector.claims(token)
+                return self._judged(known.issuer, claims, digest, shown=True)
             except IssuerAway as failure:
                 away = failure
             except TokenRefused as refused:
@@ -249,9 +232,9 @@ class Issuers:
         self._refused.put(digest, nobodys, self.clock() + _REFUSED_KEPT_S)
         raise nobodys
 
-    def _judged(self, issuer: Issuer, claims: Mapping[str, Any], digest: str) -> Verified:
+    def _judged(self, issuer: Issuer, claims: Mapping[str, Any], digest: str, *, shown: bool) -> Verified:
         now = self.clock()
-        verified = judge(issuer, claims, now)
+        verified = judge(issuer, claims, now, shown=shown)
         # A configuration that has come meanwhile counts.
         if (known := self._known.get(issuer.url)) is None or known.issuer is not issuer:
             raise TokenRefused

@@ -8,6 +8,7 @@ from wicketgate.config.settings import Settings, UpstreamSettings
 from wicketgate.config.upstream_logins import exchange_of
 from wicketgate.config.upstreams import UsersOf
 from wicketgate.errors import ConfigError
+from wicketgate.login.counts import OnExchange
 from wicketgate.login.exchange import IdTokens
 from wicketgate.login.exchanged import ExchangedCredentials
 from wicketgate.login.user_credentials import UserCredentials
@@ -22,10 +23,12 @@ def with_exchanges(
     now: Callable[[], float],
     id_tokens: IdTokens | None = None,
     at_issuer: Callable[[str], Connect] | None = None,
+    report: OnExchange = lambda event: None,
 ) -> UsersOf:
     """Returns what gives the credentials of callers at any upstream: *others* those of logins in a browser, this module
     those for which tokens of *issuers* are exchanged. *now* is the time of day. *at_issuer* gives what offers callers
-    of an upstream a login for its ID token. It raises ConfigError for an upstream whose way is missing."""
+    of an upstream a login for its ID token. *report* gets the outcome of each exchange. It raises
+    ConfigError for an upstream whose way is missing."""
 
     def logins(upstream: UpstreamSettings) -> UserCredentials:
         if others is None:
@@ -46,7 +49,7 @@ def with_exchanges(
         way = exchange_of(upstream, outgoing, now, id_tokens)
         offers = at_issuer is not None and upstream.needs_id_tokens and login is None
         connect = at_issuer(upstream.name) if at_issuer is not None and offers else None
-        return ExchangedCredentials(upstream.name, way, issuer, now, login, connect)
+        return ExchangedCredentials(upstream.name, way, issuer, now, login, connect, report)
 
     return credentials
 

@@ -118,9 +118,9 @@ def login_file(settings: UpstreamSettings) -> LoginFile:
     return LoginFile(login_folder(os.environ), settings.name, settings.url)
 
 
-def how_to_log_in(name: str) -> str:
-    """Returns what the operator does for a login."""
-    return f"wicketgate login {name}"
+def how_to_log_in(name: str, at: str = "") -> str:
+    """Returns what the operator does for a login, at the gate with the URL *at* if that keeps it."""
+    return f"wicketgate login {name} --url {at}" if at else f"wicketgate login {name}"
 
 
 def _oauth(settings: UpstreamSettings) -> OAuthSettings:

@@ -30,11 +30,11 @@ from wicketgate.upstreams.mcp.shared_stdio import SharedProgram, shared_stdio_tr
 from wicketgate.upstreams.mcp.sse import sse_transport
 from wicketgate.upstreams.mcp.stdio import LastWords, stdio_transport
 from wicketgate.upstreams.mcp.upstream import McpServerUpstream
-from wicketgate.upstreams.openapi.upstream import DocumentSource, FileSource, OpenApiUpstream, ServiceAccess, UrlSource
-from wicketgate.upstreams.python.upstream import PythonUpstream
 
 UsersOf = Callable[[UpstreamSettings], UserCredentials]
 """Gives the credentials of all callers at one upstream."""
+SharedOf = Callable[[UpstreamSettings, Callable[[str], None]], Credentials]
+"""Gives the credentials of one upstream with a login by its operator; the second gets each token before it is used."""
 
 _LISTING_S = 30.0
 _MODES: Mapping[str, Mode] = {"auto": "auto", "2025-11-25": "handshake", "2026-07-28": "modern"}
@@ -48,13 +48,15 @@ def make_members(
     owner: Path | None = None,
     logs: ServerLogs | None = None,
     users: UsersOf | None = None,
+    shared: SharedOf | None = None,
 ) -> list[Member]:
     """Makes the enabled upstreams, which connect in *turns*; *haste* ends the grace of child processes. *owner* is the
     socket of the process that runs stdio servers for several gates. *logs* follow what happens to servers. *users*
-    gives the credentials of callers. Raises ConfigError."""
+    gives the credentials of callers, *shared* those of logins that are kept in the store: without it in a file of this
+    machine. Raises ConfigError."""
     turns = turns or Turns()
     enabled = [upstream for upstream in settings.upstreams if upstream.enabled]
-    return [make_member(upstream, outgoing, turns, haste, owner, logs, users) for upstream in enabled]
+    return [make_member(upstream, outgoing, turns, haste, owner, logs, users, shared) for upstream in enabled]
 
 
 def make_member(
@@ -65,9 +67,10 @@ def make_member(
     owner: Path | None = None,
     logs: ServerLogs | None = None,
     users: UsersOf | None = None,
+    shared: SharedOf | None = None,
 ) -> Member:
     secrets, log = KnownSecrets(settings.secrets()), None if logs is None else logs.of(settings.name)
-    upstream = make_upstream(settings, outgoing, secrets, turns, haste, owner, log, users)
+    upstream = make_upstream(settings, outgoing, secrets, turns, haste, owner, log, users, shared)
     return guarded(upstream, upstream_limits(settings), secrets)
 
 
@@ -104,12 +107,15 @@ def make_upstream(
     owner: Path | None = None,
     log: ServerLog | None = None,
     users: UsersOf | None = None,
+    shared: SharedOf | None = None,
 ) -> Upstream:
     """Makes the connector for the kind of this upstream. *secrets* learns each token that is fetched for it. Raises
     ConfigError."""
     secrets, log = secrets or KnownSecrets(), log or ServerLog(time)
     if settings.python:
         folder = str(Path(settings.cwd or ".").resolve())
+        from wicketgate.upstreams.python.upstream import PythonUpstream
+
         return PythonUpstream(settings.name, settings.python, threads=settings.threads, folder=folder)
     if settings.openapi:
         return _openapi_upstream(settings, outgoing, secrets, turns)
@@ -124,7 +130,7 @@ def make_upstream(
             max_sessions=settings.max_user_sessions,
             note=log.note,
         )
-    return _mcp_upstream(settings, _connect(settings, outgoing, secrets, haste, owner, log), turns, log.note)
+    return _mcp_upstream(settings, _connect(settings, outgoing, secrets, haste, owner, log, shared), turns, log.note)
 
 
 def _mcp_upstream(settings: UpstreamSettings, connect: Connect, turns: Turns | None, note: Note) -> McpServerUpstream:
@@ -168,6 +174,7 @@ def _connect(
     haste: asyncio.Event | None,
     owner: Path | None,
     log: ServerLog,
+    shared: SharedOf | None,
 ) -> Connect:
     max_bytes = settings.max_answer_bytes
     if not settings.url:
@@ -185,6 +192,8 @@ def _connect(
             last_words=LastWords(settings.name, heard=log.line),
             haste=haste,
         )
+    if shared is not None and settings.needs_operator_login:
+        return _over_http(settings, outgoing, shared(settings, secrets.learn))
     return _over_http(settings, outgoing, _credentials(settings, outgoing, secrets))
 
 
@@ -205,6 +214,14 @@ def _openapi_upstream(
 ) -> Upstream:
     http = make_http_client(outgoing)
     headers, credentials = revealed(settings.headers), _credentials(settings, outgoing, secrets)
+    from wicketgate.upstreams.openapi.upstream import (
+        DocumentSource,
+        FileSource,
+        OpenApiUpstream,
+        ServiceAccess,
+        UrlSource,
+    )
+
     source: DocumentSource
     if "://" in settings.openapi:
         # The service's credential is sent for its document too, unless the document is on a different server.

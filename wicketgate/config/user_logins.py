@@ -8,16 +8,18 @@ from typing import TYPE_CHECKING
 from wicketgate.access.issuers import Issuers
 from wicketgate.config.logins import make_sealed_rows
 from wicketgate.config.settings import Settings, UpstreamSettings
-from wicketgate.config.upstream_logins import login_client
-from wicketgate.config.upstreams import UsersOf
+from wicketgate.config.upstream_logins import how_to_log_in, login_client
+from wicketgate.config.upstreams import SharedOf, UsersOf
 from wicketgate.errors import ConfigError
 from wicketgate.login.browser_logins import BrowserLogins
 from wicketgate.login.carrier import Carrier
+from wicketgate.login.counts import LoginCounts
 from wicketgate.login.grants import GrantEvent
 from wicketgate.login.kept_id_tokens import KeptIdTokens
+from wicketgate.login.shared_grant import SharedGrant
 from wicketgate.login.user_credentials import UserCredentials
 from wicketgate.login.user_logins import DOCUMENT, UserLogins
-from wicketgate.net import Outgoing
+from wicketgate.net import Credentials, Outgoing
 from wicketgate.storage.measures import StorageMeasures
 
 if TYPE_CHECKING:
@@ -30,17 +32,21 @@ _NUMBER_BITS = 53
 def make_user_logins(
     settings: Settings,
     report: Callable[[GrantEvent], None],
+    counts: LoginCounts,
     measures: StorageMeasures | None = None,
     redis: "RedisLink | None" = None,
     *,
     id_tokens: bool = False,
 ) -> UserLogins | None:
-    """Returns None where no upstream has ``credentials: user``, or with *id_tokens* one for which callers log in at
-    their issuers. Raises ConfigError."""
+    """Returns None where no upstream has ``credentials: user``, a login that is kept in the store, or with *id_tokens*
+    callers who log in for it at their issuers. Raises ConfigError."""
+    in_store = shares_logins(settings)
     needing = [
         upstream.name
         for upstream in settings.upstreams
-        if upstream.connects_users or (id_tokens and upstream.needs_id_tokens)
+        if upstream.connects_users
+        or (id_tokens and upstream.needs_id_tokens)
+        or (in_store and upstream.needs_operator_login)
     ]
     if not needing:
         return None
@@ -50,10 +56,10 @@ def make_user_logins(
             " service: users connect their accounts there"
         )
     if "callback" in needing:
-        raise ConfigError("upstreams.callback: with credentials: user another name is needed; this one is a path here")
+        raise ConfigError("upstreams.callback: with logins another name is needed; this one is a path here")
     rows = make_sealed_rows(settings, measures, redis)
     number = lambda: secrets.randbits(_NUMBER_BITS)  # noqa: E731
-    return UserLogins(rows, settings.server.public_url, time, monotonic, number, report)
+    return UserLogins(rows, settings.server.public_url, time, monotonic, number, report, counts)
 
 
 def users_of(logins: UserLogins | None, outgoing: Outgoing) -> UsersOf:
@@ -66,6 +72,31 @@ def users_of(logins: UserLogins | None, outgoing: Outgoing) -> UsersOf:
             )
         client = login_client(upstream, outgoing, document_url=f"{logins.public_url}{DOCUMENT}")
         return logins.of(upstream.name, client)
+
+    return credentials
+
+
+def shares_logins(settings: Settings) -> bool:
+    """Returns whether logins of the gate's own are kept in the store of ``storage.url``, for all its processes, and
+    made at the gate: it has to be reached by browsers, and to seal what it keeps."""
+    return bool(settings.storage.url != "memory://" and settings.auth.ring() and settings.server.public_url)
+
+
+def shared_of(settings: Settings, logins: UserLogins | None, outgoing: Outgoing) -> SharedOf | None:
+    """Returns what gives the credentials of upstreams with a login of the gate's own; None where each machine keeps
+    its own login. It raises ConfigError."""
+    if not shares_logins(settings):
+        return None
+    at = settings.server.public_url
+
+    def credentials(upstream: UpstreamSettings, learn: Callable[[str], None]) -> Credentials:
+        if logins is None:
+            raise ConfigError(
+                f"upstreams.{upstream.name}.oauth: the first one with a login takes effect after a restart"
+            )
+        client = login_client(upstream, outgoing, document_url=f"{logins.public_url}{DOCUMENT}")
+        grants = logins.shared(upstream.name, client)
+        return SharedGrant(upstream.name, grants, how_to_log_in(upstream.name, at), learn)
 
     return credentials
 

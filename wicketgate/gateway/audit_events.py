@@ -13,7 +13,8 @@ from typing import Any
 
 from wicketgate.gateway.audit import AuditedOperation, Auditor, AuditOutcome, AuditRecord, Watch, approval_mark
 from wicketgate.log_text import correlation_id
-from wicketgate.login.grants import GrantEvent
+from wicketgate.login.counts import ExchangeEvent, ExchangeOutcome
+from wicketgate.login.grants import GrantEvent, GrantEventKind
 from wicketgate.ports import CallContext
 
 WINDOW_S = 60.0
@@ -23,6 +24,13 @@ IN_ALL = 300
 """Those without a known key that are recorded within a window."""
 _MAX_DETAIL = 500
 _MAX_NAME = 300
+_OF_GRANTS: Mapping[GrantEventKind, tuple[str, AuditOutcome]] = {
+    "granted": ("granted", "allowed"),
+    "refused": ("refused", "allowed"),
+    "revoked": ("revoked", "allowed"),
+    "left": ("not ended at its issuer", "failed"),
+}
+_OF_EXCHANGES: Mapping[ExchangeOutcome, AuditOutcome] = {"ok": "allowed", "denied": "denied", "failed": "failed"}
 _WATCHED = ("approval", "reload", "server", "accept")
 
 
@@ -104,7 +112,15 @@ class AuditEvents:
 
     def of_grant(self, event: GrantEvent) -> None:
         """An account was connected or disconnected, or its issuer took its login no more."""
-        self.connection(event.by, event.upstream, f"{event.kind}: {event.actor or 'the gate'} at {event.issuer}")
+        what, outcome = _OF_GRANTS[event.kind]
+        self.connection(event.by, event.upstream, f"{what}: {event.actor or 'the gate'} at {event.issuer}", outcome)
+
+    def of_exchange(self, event: ExchangeEvent) -> None:
+        """A caller's token was exchanged for one of a server, or was not. Where the caller has first to log in, its
+        issuer was not asked."""
+        if event.outcome != "needs_login":
+            what = "exchanged" if event.outcome == "ok" else "not exchanged"
+            self.connection(event.actor, event.upstream, f"{what}: at {event.issuer}", _OF_EXCHANGES[event.outcome])
 
     def connection(self, actor: str, upstream: str, detail: str, outcome: AuditOutcome = "allowed") -> None:
         """*actor* did something to an account at *upstream*; *detail* says it in words of this program."""

@@ -42,9 +42,10 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class CameBack:
-    """*actor* has logged in, on the way to the login *flow* at *upstream*."""
+    """*actor* has logged in at *issuer*, by its name, on the way to the login *flow* at *upstream*."""
 
     actor: str
+    issuer: str
     upstream: str
     flow: str
 
@@ -104,7 +105,7 @@ class BrowserLogins:
         except KeysAway as away:
             raise IssuerAway(str(away)) from None
         await self._id_tokens.keep(name, actor, tokens.id_token, ends_at)
-        return CameBack(actor, value["upstream"], value["flow"])
+        return CameBack(actor, name, value["upstream"], value["flow"])
 
     def _client(self, name: str) -> tuple[Issuer, BrowserClient]:
         """Raises NotOffered."""

@@ -23,14 +23,18 @@ class Browsers:
         self._rows = rows
         self._now = now
 
-    async def begin(self, actor: str, former: str = "") -> tuple[str, BrowserSession]:
-        """Return a new cookie for a browser in which *actor* has just logged in, with its session; that of its *former*
-        cookie ends, so that one which was planted there is of no use. Raises TooManyBrowsers."""
+    async def begin(
+        self, actor: str, former: str = "", *, key_id: str = "", issuer: str = ""
+    ) -> tuple[str, BrowserSession]:
+        """Return a new cookie for a browser in which *actor* has just logged in, with the key *key_id* or at *issuer*,
+        and its session; that of its *former* cookie ends, so that one which was planted there is of no use. Raises
+        TooManyBrowsers."""
         if former:
             await self.end(former)
         cookie = secrets.token_urlsafe(32)
-        session = BrowserSession(row_key("browser", cookie), actor, self._now() + LIFE_S)
-        row = OpenedRow("browser", session.key, actor, {"actor": actor}, 1, session.expires_at)
+        session = BrowserSession(row_key("browser", cookie), actor, self._now() + LIFE_S, key_id, issuer)
+        value = {"actor": actor, "key_id": key_id, "issuer": issuer}
+        row = OpenedRow("browser", session.key, actor, value, 1, session.expires_at)
         if not await self._rows.write(row, most_of_owner=MOST_OF_ACTOR):
             raise TooManyBrowsers
         return cookie, session
@@ -41,7 +45,8 @@ class Browsers:
         row = await self._rows.read("browser", key)
         if row is None or row.expires_at is None or row.expires_at <= self._now():
             return None
-        return BrowserSession(key, row.owner, row.expires_at)
+        began_with = (str(row.value.get(name, "")) for name in ("key_id", "issuer"))
+        return BrowserSession(key, row.owner, row.expires_at, *began_with)
 
     async def end(self, cookie: str) -> None:
         await self._rows.delete("browser", row_key("browser", cookie))

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from wicketgate.access.identity import CallersToken, Identity
 from wicketgate.access.issuer import Issuer
 from wicketgate.errors import ConnectRequired, Forbidden, UpstreamUnavailable
+from wicketgate.login.counts import ExchangeEvent, ExchangeOutcome, OnExchange, outcome_of
 from wicketgate.login.exchange import Exchange
 from wicketgate.login.failures import Declined, GrantInvalid, IssuerAway, LoginFailure, NeedsLogin, Refused
 from wicketgate.login.rows import LoginsAway
@@ -73,7 +74,8 @@ class _Kept:
 class ExchangedCredentials:
     """Implements UserCredentials for the upstream *name*. *issuer* gives the issuer whose tokens are exchanged, as it
     is configured now. *now* is the time of day. *login* has the accounts of those who have no token, or whose token is
-    not exchanged. Without it, *connect* offers the actor a login at its own issuer, where the exchange needs one."""
+    not exchanged. Without it, *connect* offers the actor a login at its own issuer, where the exchange needs one.
+    *report* gets the outcome of each exchange."""
 
     def __init__(
         self,
@@ -83,6 +85,7 @@ class ExchangedCredentials:
         now: Callable[[], float],
         login: UserCredentials | None = None,
         connect: Callable[[str], Awaitable[ConnectRequired]] | None = None,
+        report: OnExchange = lambda event: None,
     ) -> None:
         self._name = name
         self._exchange = exchange
@@ -90,6 +93,7 @@ class ExchangedCredentials:
         self._now = now
         self._login = login
         self._connect = connect
+        self._report = report
         self._kept: OrderedDict[GrantName, _Kept] = OrderedDict()
         self._observers: list[Callable[[GrantName], None]] = []
 
@@ -223,15 +227,22 @@ class ExchangedCredentials:
                 failure.detail,
             )
             self._fail(kept, _failure_of(failure))
+            self._tell(kept, outcome_of(failure))
         except LoginsAway:
             self._fail(kept, _Failure(_UNUSABLE, denied=False))
+            self._tell(kept, "failed")
         except Exception:
             log.exception("%s: a token was not exchanged", self._name)
             self._fail(kept, _Failure(_UNUSABLE, denied=False))
+            self._tell(kept, "failed")
         else:
             self._take(name, kept, tokens)
+            self._tell(kept, "ok")
         finally:
             kept.asking = None
+
+    def _tell(self, kept: _Kept, outcome: ExchangeOutcome) -> None:
+        self._report(ExchangeEvent(self._name, kept.identity.actor, kept.issuer.url, outcome))
 
     def _take(self, name: GrantName, kept: _Kept, tokens: Tokens) -> None:
         now, end = self._now(), kept.identity.expires_at or 0.0

@@ -41,12 +41,13 @@ class Grant:
         return row_key("grant", self.actor, self.upstream, self.issuer, self.resource)
 
 
-GrantEventKind = Literal["granted", "refused", "revoked"]
+GrantEventKind = Literal["granted", "refused", "revoked", "left"]
 
 
 @dataclass(frozen=True, slots=True)
 class GrantEvent:
-    """News of a grant for the audit log. *refused*: the issuer took the refresh token no more. *by* is the actor that
+    """News of a grant for the audit log. *refused*: the issuer took the refresh token no more. *left*: one that was
+    revoked, and of which its issuer could not be told. *by* is the actor that
     did it; empty for the issuer."""
 
     kind: GrantEventKind
@@ -79,8 +80,9 @@ class Grants:
         self._new_number = new_number
         self._report = report
 
-    async def keep(self, actor: str, upstream: str, tokens: Tokens) -> Grant:
-        """Keep what a login gave, in place of all that the actor had at this upstream."""
+    async def keep(self, actor: str, upstream: str, tokens: Tokens, by: str = "") -> Grant:
+        """Keep what a login gave, in place of all that the actor had at this upstream. *by* has logged in, if not the
+        actor itself."""
         now = self.now()
         made = Grant(actor, upstream, tokens.issuer, tokens.resource, self._new_number(), "active", tokens, now, now)
         for _ in range(_TRIES):
@@ -93,7 +95,7 @@ class Grants:
         for other in await self.of(actor, upstream):
             if other.key != kept.key:
                 await self._end(other)
-        self._report(GrantEvent("granted", actor, upstream, kept.issuer, actor))
+        self._report(GrantEvent("granted", actor, upstream, kept.issuer, by or actor))
         return kept
 
     async def read(self, key: str) -> Grant | None:

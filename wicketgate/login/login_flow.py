@@ -13,6 +13,11 @@ LoginState = Literal["offered", "opened", "agreed", "returned", "granted", "decl
 ENDS: frozenset[LoginState] = frozenset({"granted", "declined", "failed"})
 _OPEN: frozenset[LoginState] = frozenset({"offered", "opened", "agreed"})
 
+DECLINED_BY_OWNER = "its owner declined"
+DECLINED_THERE = "it was declined there"
+OTHER_ISSUER = "the answer was not of the issuer that was asked"
+SERVER_GONE = "the server is gone"
+
 RefusalReason = Literal["gone", "other_actor", "other_browser", "forged", "other_issuer", "over"]
 """*gone*: there is no such login, or its time is over. *forged*: a token or a state that was not given out. *over*: the
 login has gone further, or has an outcome."""
@@ -29,11 +34,13 @@ class LoginRefused(Exception):
 @dataclass(frozen=True, slots=True)
 class BrowserSession:
     """A browser that has logged in at the gate. *key* is the hash of its cookie, *expires_at* in seconds since the
-    epoch."""
+    epoch. It did so with the key *key_id*, or at *issuer*, by its name."""
 
     key: str
     actor: str
     expires_at: float
+    key_id: str = ""
+    issuer: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +132,7 @@ def agreed(login: Login, session: BrowserSession, csrf: str, agreement: Agreemen
 def declined_by_form(login: Login, session: BrowserSession, csrf: str) -> Login:
     """The form was sent with a no. Raises LoginRefused."""
     _by_form(login, session, csrf)
-    return ended(login, "declined", "its owner declined")
+    return ended(login, "declined", DECLINED_BY_OWNER)
 
 
 def returned(login: Login, session: BrowserSession, state: str, issuer: str | None) -> Login:
@@ -141,7 +148,7 @@ def returned(login: Login, session: BrowserSession, state: str, issuer: str | No
     back = replace(login, state="returned", secrets=replace(login.secrets, state=""))
     if issuer != login.issuer if issuer is not None else login.issuer_names_itself:
         # Nothing of the answer is used or shown: it may be of an issuer that attacks another (mix-up).
-        return ended(back, "failed", "the answer was not of the issuer that was asked")
+        return ended(back, "failed", OTHER_ISSUER)
     return back
 
 

@@ -25,6 +25,8 @@ from wicketgate.login.rows import LoginsAway
 from wicketgate.login.sealed_rows import OpenedRow, SealedRows
 
 OFFER_S = 600.0
+_LEFT_S = 60.0
+"""A link is offered again while there is so much time left to open it."""
 AGREED_S = 600.0
 OUTCOME_S = 120.0
 """The time in which an outcome can be read."""
@@ -38,25 +40,29 @@ class TooManyLogins(Exception):
 
 
 class Logins:
-    """The logins that are kept in *rows*. *now* is the time of day in seconds. Every method raises LoginsAway; each
+    """The logins that are kept in *rows*. *now* is the time of day in seconds. *report* gets each login that this
+    process has taken to its next state; it must neither wait nor fail. Every method raises LoginsAway; each
     step raises LoginRefused, and changes nothing then.
 
     The id of a flow is in its link, which anybody may see: it gives nothing. The *state* that goes to the issuer begins
     with it, so that the callback finds the login.
     """
 
-    def __init__(self, rows: SealedRows, now: Callable[[], float]) -> None:
+    def __init__(
+        self, rows: SealedRows, now: Callable[[], float], report: Callable[[Login], None] = lambda login: None
+    ) -> None:
         self._rows = rows
         self._now = now
+        self._report = report
         self._waiting: defaultdict[str, set[asyncio.Event]] = defaultdict(set)
 
     async def offer(self, actor: str, upstream: str, scopes: frozenset[str]) -> Login:
-        """Return the login of *actor* at *upstream* that is open already, if it asks for these *scopes*, or a new one.
-        Raises TooManyLogins."""
+        """Return the login of *actor* at *upstream* that is open already, if it asks for these *scopes* and lasts for a
+        minute still, or a new one. Raises TooManyLogins."""
         owner = _owner(actor, upstream)
         standing = [_login(row) for row in await self._rows.of_owner("flow", owner)]
         for login in sorted(filter(None, standing), key=lambda login: login.offered_at, reverse=True):
-            if login.is_open and login.scopes >= scopes and login.expires_at > self._now():
+            if login.is_open and login.scopes >= scopes and login.expires_at >= self._now() + _LEFT_S:
                 return login
         now = self._now()
         made = Login(secrets.token_urlsafe(24), actor, upstream, scopes, now, now + OFFER_S)
@@ -151,6 +157,8 @@ class Logins:
             key = row_key("flow", flow)
             row = OpenedRow("flow", key, owner, login_value(after), after.version, after.expires_at)
             if await self._rows.write(row):
+                if after.state != before.state or after.state == "agreed":
+                    self._report(after)
                 if after.has_ended:
                     for waiter in self._waiting.get(flow, ()):
                         waiter.set()

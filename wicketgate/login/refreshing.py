@@ -12,6 +12,7 @@ import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from wicketgate.login.counts import RefreshOutcome
 from wicketgate.login.grants import Grant, Grants
 from wicketgate.login.rows import LoginsAway
 from wicketgate.login.tokens import InvalidGrant, Refresh, Unreachable
@@ -50,12 +51,20 @@ class _Quiet:
 
 
 class Refresher:
-    """Refreshes the grants of one upstream by *refresh*. *clock* is monotonic, in seconds. For one event loop."""
+    """Refreshes the grants of one upstream by *refresh*. *clock* is monotonic, in seconds. *count* gets
+    the outcome of each question to the issuer. For one event loop."""
 
-    def __init__(self, grants: Grants, refresh: Refresh, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        grants: Grants,
+        refresh: Refresh,
+        clock: Callable[[], float],
+        count: Callable[[RefreshOutcome], None] = lambda outcome: None,
+    ) -> None:
         self._grants = grants
         self._refresh = refresh
         self._clock = clock
+        self._count = count
         self._under_way: dict[str, asyncio.Task[Grant]] = {}
         self._quiet: dict[str, _Quiet] = {}
 
@@ -129,10 +138,13 @@ class Refresher:
             # Once more: a process whose lease had lapsed may have been faster.
             if (found := await self._standing(grant)).version != grant.version:
                 return found
+            self._count("ended")
             await self._grants.refused(grant)
             raise GrantEnded from None
         except (Unreachable, TimeoutError):
+            self._count("failed")
             raise NotRefreshed from None
+        self._count("ok")
         tokens = replace(
             given,
             refresh_token=given.refresh_token or former.refresh_token,

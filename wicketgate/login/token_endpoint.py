@@ -150,6 +150,9 @@ def revoke(client: Client, revocation_endpoint: str, tokens: Tokens) -> Steps[No
     made = client.request({"token": token, "token_type_hint": kind})
     answer: Answer = yield Request("POST", revocation_endpoint, made.headers, made.body)
     check_there(answer, "the issuer's revocation endpoint")
+    # A token that the issuer does not know is no error there (RFC 7009 §2.2).
+    if answer.status >= 400:
+        raise Refused(f"the issuer's revocation endpoint answered {answer.status}", "")
 
 
 def _tokens(client: Client, form: Mapping[str, str], scopes: Iterable[str], resource: str, now: float) -> Steps[Tokens]:

@@ -3,11 +3,12 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from weakref import WeakSet
 
 from wicketgate.access.identity import Identity
 from wicketgate.errors import ConnectRequired, UpstreamUnavailable
+from wicketgate.login.counts import RefreshOutcome
 from wicketgate.login.grants import Grant, Grants
 from wicketgate.login.refreshing import GrantEnded, NotRefreshed, Refresher
 from wicketgate.login.rows import LoginsAway
@@ -41,6 +42,7 @@ class UserGrants:
 
     *place* gives the issuer and the resource that are in force, None while they are not known: a grant from another
     issuer, or for another resource, is not used. With *shared* all callers have the grant of the gate itself.
+    *count* gets the outcome of each refresh of this process.
     """
 
     def __init__(
@@ -53,10 +55,11 @@ class UserGrants:
         *,
         place: Callable[[], Place | None] = lambda: None,
         shared: bool = False,
+        count: Callable[[RefreshOutcome], None] = lambda outcome: None,
     ) -> None:
         self._name = name
         self._grants = grants
-        self._refresher = Refresher(grants, refresh, clock)
+        self._refresher = Refresher(grants, refresh, clock, count)
         self._connect = connect
         self._clock = clock
         self._place = place
@@ -85,8 +88,12 @@ class UserGrants:
         return credentials
 
     async def lacks(self, grant: GrantName, scopes: frozenset[str]) -> None:
+        # What is known may be of a moment ago, before the login that gave these scopes at another process.
+        self.changed(grant.actor)
         found = await self._grant(grant.actor)
-        held = found.tokens.scopes if found is not None and found.number == grant.number else frozenset[str]()
+        held = found.tokens.scopes if found is not None else frozenset[str]()
+        if found is not None and found.number != grant.number and scopes and scopes <= held:
+            raise self._anew()
         raise await self._required(grant.actor, held | scopes)
 
     def observe(self, ended: Callable[[GrantName], None]) -> None:
@@ -95,9 +102,17 @@ class UserGrants:
     def ended(self, grant: Grant) -> None:
         """Use *grant* no more from now on: it was revoked by this process, and need not be found so by a look."""
         known = self._known.get(grant.actor)
+        self._reading.pop(grant.actor, None)
         if known is not None and known.grant.number == grant.number:
             del self._known[grant.actor]
             self._notify(grant)
+
+    def changed(self, actor: str) -> None:
+        """Read what *actor* has anew from now on: it may have changed, here or at another process. A read that is under
+        way began before that."""
+        self._reading.pop(actor, None)
+        if (known := self._known.get(actor)) is not None:
+            self._known[actor] = replace(known, read_at=float("-inf"))
 
     async def watch(self) -> None:
         """Read the grants whose credentials are in use every second, until cancelled, and notify observers of ends."""
@@ -133,6 +148,9 @@ class UserGrants:
 
     async def renew(self, name: GrantName, refused: str) -> None:
         """Have other tokens than those with the access token *refused*. Raises as ``authorization`` does."""
+        known = self._known.get(name.actor)
+        if known is not None and known.grant.tokens.access_token == refused:
+            self.changed(name.actor)  # another process may have ended or renewed it
         grant = await self._standing(name)
         # Of calls that were refused together one is enough, at whichever process.
         if grant.tokens.access_token != refused or self._grants.now() - grant.issued_at < _SOON_S:
@@ -145,7 +163,7 @@ class UserGrants:
             raise await self._required(name.actor)
         if grant.number != name.number:
             # Its owner has logged in anew: the call is good, but of the account that was.
-            raise UpstreamUnavailable("The account at this server was connected anew; try again.", path=self._name)
+            raise self._anew()
         return grant
 
     async def _renewed(self, grant: Grant, *, still_good: bool) -> Grant:
@@ -185,7 +203,8 @@ class UserGrants:
         return reading.result()
 
     def _was_read(self, actor: str, done: "asyncio.Task[Grant | None]") -> None:
-        del self._reading[actor]
+        if self._reading.get(actor) is done:
+            del self._reading[actor]
         if not done.cancelled():
             done.exception()  # its callers may have left
 
@@ -194,6 +213,8 @@ class UserGrants:
         place = self._place()
         good = [grant for grant in found if grant.state == "active" and place in (None, (grant.issuer, grant.resource))]
         grant = good[0] if good else None
+        if self._reading.get(actor) is not asyncio.current_task():
+            return grant  # it has changed since, and a later read says how
         former = self._known.pop(actor, None)
         if grant is not None:
             self._known[actor] = _Known(grant, self._clock())
@@ -223,6 +244,9 @@ class UserGrants:
             return await self._connect(actor, scopes)
         except LoginsAway as away:
             return self._unavailable(away)
+
+    def _anew(self) -> UpstreamUnavailable:
+        return UpstreamUnavailable("The account at this server was connected anew; try again.", path=self._name)
 
     def _unavailable(self, away: Exception) -> UpstreamUnavailable:
         if isinstance(away, LoginsAway):

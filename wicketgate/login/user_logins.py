@@ -13,15 +13,17 @@ from wicketgate.access.shares import RETRY_AFTER_S
 from wicketgate.errors import ConnectRequired, RateLimited
 from wicketgate.login.browsers import Browsers
 from wicketgate.login.client import LoginClient
+from wicketgate.login.counts import LoginCounts, RefreshOutcome
 from wicketgate.login.failures import Declined, LoginFailure
 from wicketgate.login.grants import Grant, GrantEvent, Grants
-from wicketgate.login.login_flow import BrowserSession, Login
+from wicketgate.login.login_flow import DECLINED_THERE, SERVER_GONE, BrowserSession, Login
 from wicketgate.login.logins import Logins, TooManyLogins
 from wicketgate.login.registrar import Registration
 from wicketgate.login.registrations import Registrations
 from wicketgate.login.rows import LoginsAway
 from wicketgate.login.sealed_rows import SealedRows
 from wicketgate.login.server_login import ServerLogin
+from wicketgate.login.user_grants import Connect as Offer
 from wicketgate.login.user_grants import UserGrants
 from wicketgate.task_end import end_tasks
 
@@ -39,13 +41,14 @@ _REGISTRATION = TypeAdapter(Registration)
 class _Server:
     login: ServerLogin
     grants: UserGrants
+    shared: bool
     watching: "asyncio.Task[None] | None" = None
 
 
 class UserLogins:
     """*public_url* is that of the gate, without a slash at its end. *now* is the time of day,
     *clock* monotonic, both in seconds. *new_number* gives a number that does not come again. *report* gets news of
-    grants; it must neither wait nor fail."""
+    grants; it must neither wait nor fail. *counts* are kept for the metrics."""
 
     def __init__(
         self,
@@ -55,10 +58,13 @@ class UserLogins:
         clock: Callable[[], float],
         new_number: Callable[[], int],
         report: Callable[[GrantEvent], None],
+        counts: LoginCounts,
     ) -> None:
         self.rows = rows
         self.public_url = public_url
-        self.logins = Logins(rows, now)
+        self.counts = counts
+        self._report = report
+        self.logins = Logins(rows, now, counts.of_login)
         self.browsers = Browsers(rows, now)
         self.grants = Grants(rows, now, new_number, report)
         self._registrations = Registrations[Registration](rows, _packed, _REGISTRATION.validate_python)
@@ -71,12 +77,28 @@ class UserLogins:
 
     def of(self, name: str, client: LoginClient) -> UserGrants:
         """Return the credentials of all callers at the server *name*, in place of those that were made before."""
-        login = ServerLogin(client, self._registrations, f"{self.public_url}{CALLBACK}", self._clock)
 
         async def connect(actor: str, scopes: frozenset[str]) -> ConnectRequired:
             return await self.offer(actor, name, scopes)
 
-        made = _Server(login, UserGrants(name, self.grants, login.refresh, connect, self._clock))
+        return self._made(name, client, connect, shared=False)
+
+    def shared(self, name: str, client: LoginClient) -> UserGrants:
+        """As ``of``, with one grant for all callers. No call offers a login for it: an operator asks for one."""
+
+        async def nobody(actor: str, scopes: frozenset[str]) -> ConnectRequired:
+            return ConnectRequired("It needs a login by its operator.", upstream=name)
+
+        return self._made(name, client, nobody, shared=True)
+
+    def _made(self, name: str, client: LoginClient, connect: Offer, *, shared: bool) -> UserGrants:
+        login = ServerLogin(client, self._registrations, f"{self.public_url}{CALLBACK}", self._clock)
+
+        def count(outcome: RefreshOutcome) -> None:
+            self.counts.refreshes[name, outcome] += 1
+
+        grants = UserGrants(name, self.grants, login.refresh, connect, self._clock, shared=shared, count=count)
+        made = _Server(login, grants, shared)
         former, self._servers[name] = self._servers.get(name), made
         if former is not None and former.watching is not None:
             former.watching.cancel()
@@ -105,7 +127,15 @@ class UserLogins:
     @property
     def names(self) -> Sequence[str]:
         """The servers with logins of users."""
-        return list(self._servers)
+        return [name for name, server in self._servers.items() if not server.shared]
+
+    @property
+    def shared_names(self) -> Sequence[str]:
+        """The servers with one login for all callers, by an operator."""
+        return [name for name, server in self._servers.items() if server.shared]
+
+    def is_shared(self, name: str) -> bool:
+        return name in self._servers and self._servers[name].shared
 
     def has(self, name: str) -> bool:
         return name in self._servers or name in self._at_issuers
@@ -143,7 +173,8 @@ class UserLogins:
                 path=name,
                 details={"scope": "actor", "retry_after_s": RETRY_AFTER_S},
             ) from None
-        first = f"Log in for {name}" if self.is_at_issuer(name) else f"Connect your account at {name}"
+        own = name in self.names
+        first = f"Connect your account at {name}" if own else f"Log in for {name}"
         return ConnectRequired(
             f"{first} first: open the link in a browser. Nothing was run.",
             upstream=name,
@@ -170,6 +201,12 @@ class UserLogins:
         finishing.add_done_callback(self._finished)
         return await asyncio.shield(finishing)
 
+    def heard(self, login: Login) -> None:
+        """What came of *login*, at whichever process, counts from now on."""
+        server = self._servers.get(login.upstream)
+        if server is not None:
+            server.grants.changed("" if server.shared else login.actor)
+
     def _finished(self, task: "asyncio.Task[Login]") -> None:
         self._finishing.discard(task)
         if not task.cancelled():
@@ -178,16 +215,18 @@ class UserLogins:
     async def _end(self, login: Login, came: Mapping[str, str]) -> Login:
         server = self.server(login.upstream)
         if server is None:
-            return await self.logins.failed(login, "the server is gone")
+            return await self.logins.failed(login, SERVER_GONE)
         try:
             tokens = await server.finish(login, came)
         except Declined as declined:
             log.info("%s: login of %s: %s", login.upstream, login.actor, declined.detail)
-            return await self.logins.declined(login, "it was declined there")
+            return await self.logins.declined(login, DECLINED_THERE)
         except LoginFailure as failure:
             log.warning("%s: login of %s: %s", login.upstream, login.actor, failure.detail)
             return await self.logins.failed(login, failure.why)
-        grant = await self.grants.keep(login.actor, login.upstream, tokens)
+        owner = "" if self.is_shared(login.upstream) else login.actor
+        grant = await self.grants.keep(owner, login.upstream, tokens, login.actor)
+        self.heard(login)
         return await self.logins.granted(login, grant.number)
 
     async def revoke(self, actor: str, name: str, by: str) -> list[Grant]:
@@ -202,10 +241,10 @@ class UserLogins:
         for grant in ended:
             try:
                 await server.revoke(grant)
-            except LoginFailure as failure:
-                log.warning("%s: a grant has ended here, and perhaps not at its issuer: %s", name, failure.detail)
-            except LoginsAway:
-                log.warning("%s: a grant has ended here, and perhaps not at its issuer", name)
+            except (LoginFailure, LoginsAway) as failure:
+                why = failure.detail if isinstance(failure, LoginFailure) else "the store is away"
+                log.warning("%s: a grant has ended here, and perhaps not at its issuer: %s", name, why)
+                self._report(GrantEvent("left", grant.actor, name, grant.issuer, by))
         return ended
 
     def _watch(self, server: _Server) -> None:

@@ -70,6 +70,26 @@ def test_a_server_that_may_use_more_of_clients_is_named() -> None:
     assert line.startswith("writer: may use the models of clients (sampling) and the names of clients' folders (roots)")
 
 
+@requirement("OPS-383")
+def test_rules_that_nobody_can_approve_are_named() -> None:
+    digest = "0" * 64
+    keys: list[dict[str, Any]] = [
+        {"id": "ann", "sha256": digest, "actor": "ann", "permissions": ["tools:*"], "roles": ["lead"]},
+        {"id": "ben", "sha256": "1" * 64, "actor": "ben", "permissions": ["tools:*"], "roles": ["on-call"]},
+    ]
+    access = [
+        {"match": f"local:{name}", "approval": {"by": by, "count": count}}
+        for name, by, count in (("a", "role:lead", 1), ("b", "role:lead", 2), ("c", "role:chief", 1))
+    ]
+    result = check(upstreams=[package("local", 2)], auth={"keys": keys}, access=access)
+    found = [line for line in result.stdout.splitlines() if "approve" in line]
+    assert found == [
+        "warning: access[1] (local:b): no 2 actors can approve its calls as role:lead",
+        "warning: access[2] (local:c): nobody can approve its calls as role:chief",
+    ]
+    assert "key: ann (ann, roles lead): " in result.stdout
+
+
 @requirement("OPS-105")
 def test_each_upstream_is_reported_as_it_comes_and_again_in_a_table() -> None:
     result = check(upstreams=[package("local", 2), {"name": "gone", "command": ["/no/such/program"]}])
@@ -216,7 +236,7 @@ def test_json_is_one_document_with_everything_and_nothing_else_on_stdout() -> No
     assert isinstance(local["seconds"], float)
     assert len(pets["left_out"]) == 1 and pets["left_out"][0].startswith("GET /bad: ")
     assert found["models"][0]["provider"] == "scripted"
-    assert found["keys"] == [{"id": "k", "actor": "ann", "tools": 26}]
+    assert found["keys"] == [{"id": "k", "actor": "ann", "roles": [], "tools": 26}]
     assert found["notes"][0] == "off: disabled"
     assert found["summary"] == "2 of 2 upstreams connected, 26 tools, 1 left out"
     assert found["faults"] == [f"left out: pets: {pets['left_out'][0]}"]
@@ -276,3 +296,11 @@ def test_keys_are_said_to_have_nothing_to_exchange() -> None:
     sections = {"server": {"public_url": "https://gate.example"}, "auth": {"issuers": [issuer]}}
     shown = " ".join(check(upstreams=[upstream], **sections).output.split())
     assert "the first caller with a token of issuer corp, and keys cannot call it" in shown
+
+
+@requirement("OPS-383")
+def test_a_key_is_made_with_roles() -> None:
+    made = CliRunner().invoke(cli, ["key", "new", "--actor", "ann", "--role", "lead", "--role", "on-call", "--json"])
+    assert json.loads(made.stdout)["entry"]["roles"] == ["lead", "on-call"]
+    refused = CliRunner().invoke(cli, ["key", "new", "--actor", "ann", "--role", " "])
+    assert (refused.exit_code, refused.stdout) == (2, "")

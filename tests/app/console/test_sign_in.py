@@ -62,8 +62,10 @@ def test_the_start_prints_the_link_where_it_has_made_the_key() -> None:
     assert local.sign_in is not None
     link = f"http://127.0.0.1:8080/console/#code={local.sign_in.code}"
     assert console_link("http://127.0.0.1:8080", local) == link
-    assert f"  Console: {link}\n" in usual_greeting("http://0.0.0.0:8080", local, console=True)
-    configured = usual_greeting("http://127.0.0.1:8080", None, console=True)
+    assert f"  Console: {link}\n" in usual_greeting("http://0.0.0.0:8080", local, Settings())
+    configured = usual_greeting("http://127.0.0.1:8080", None, Settings())
     assert "  Console: http://127.0.0.1:8080/console/\n" in configured
-    assert "onsole" not in usual_greeting("http://127.0.0.1:8080", local, console=False)
+    assert "onsole" not in usual_greeting(
+        "http://127.0.0.1:8080", local, Settings.model_validate({"server": {"console": False}})
+    )
     assert local.sign_in.exchange(local.sign_in.code) == local.secret

@@ -395,6 +395,12 @@ class UpstreamSettings(Section):
         return self.credentials == "user" or (exchange is not None and exchange.or_login)
 
     @property
+    def needs_operator_login(self) -> bool:
+        """True if an operator logs in, once for all callers."""
+        of_person = self.oauth is not None and self.oauth.needs_person
+        return of_person and bool(self.url) and not self.is_per_user
+
+    @property
     def needs_id_tokens(self) -> bool:
         """True if callers log in with a browser at the issuer of their tokens: the exchange needs an ID token."""
         exchange = self.oauth.exchange if self.oauth is not None else None
