@@ -14,11 +14,7 @@ from typing import Any, NoReturn
 import click
 from pydantic import ValidationError
 
-from app.commands.approvals import approvals
-from app.commands.connect import connect
 from app.commands.groups import Group, NearChoice, TaskGroup, exit_codes, usage_hint
-from app.commands.import_command import import_command
-from app.commands.init import init
 from app.commands.options import (
     asked_url,
     parse_identity,
@@ -28,9 +24,6 @@ from app.commands.options import (
     with_served_config,
 )
 from app.commands.output import log_to_terminal, printable, printable_text
-from app.commands.schema import schema
-from app.commands.terminal import browse, chat, execute, view
-from app.conform.command import conform
 from app.local_key import new_key
 from wicketgate.access.identity import Identity
 from wicketgate.config.settings import FACES, KeySettings, Settings
@@ -48,9 +41,38 @@ _SECTIONS = {
 }
 
 
+def _other_command(name: str) -> click.Command:
+    """Imports a command that has a module of its own."""
+    match name:
+        case "init":
+            from app.commands.init import init as command
+        case "schema":
+            from app.commands.schema import schema as command
+        case "conform":
+            from app.conform.command import conform as command
+        case "approvals":
+            from app.commands.approvals import approvals as command
+        case "connect":
+            from app.commands.connect import connect as command
+        case "import":
+            from app.commands.import_command import import_command as command
+        case _:
+            from app.commands import terminal
+
+            command = {
+                "browse": terminal.browse,
+                "execute": terminal.execute,
+                "view": terminal.view,
+                "chat": terminal.chat,
+            }[name]
+    return command
+
+
 @click.group(
     cls=TaskGroup,
     sections=_SECTIONS,
+    others=("init", "schema", "conform", "browse", "execute", "view", "chat", "approvals", "connect", "import"),
+    imported=_other_command,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Each command says more: wicketgate COMMAND --help. Exit codes: 0 all is well; 1 refused or failed; 2 a "
     "mistake in the command line.",
@@ -84,12 +106,13 @@ def serve(config: Path | None, host: str | None, port: int | None, watch: bool, 
     if watch and config is None:
         raise click.UsageError("--watch needs --config: there is no ./wicketgate.yaml to watch")
     given = {key: value for key, value in (("host", host), ("port", port)) if value is not None}
-    from app.process import remembered_hangup
+    from app.process import remembered_hangup, without_collections
 
     load = partial(load_settings, config, server=given)
     with remembered_hangup():
         settings = load()  # before the imports of the whole service, so that a mistake shows at once
-        from app.commands.serve import serve_until_stopped
+        with without_collections():
+            from app.commands.serve import serve_until_stopped
 
         sys.exit(serve_until_stopped(settings, load, config if watch else None, workers=workers))
 
@@ -417,10 +440,6 @@ def version_command(as_json: bool) -> None:
 
     found = {"wicketgate": version("wicketgate"), "python": python_version(), "platform": platform()}
     click.echo(json.dumps(found) if as_json else "\n".join(f"{name} {value}" for name, value in found.items()))
-
-
-for command in (init, schema, conform, browse, execute, view, chat, approvals, connect, import_command):
-    cli.add_command(command)
 
 
 def main(args: list[str] | None = None) -> None:

@@ -18,10 +18,10 @@ from pathlib import Path
 import click
 
 from app.console.switches import Switches
+from app.late_doors import LateDoors
 from app.local_key import LocalKey
 from app.logs import Log, service_logs, set_log_level
 from app.loop_lag import watch_loop
-from app.mcp_door import McpDoors
 from app.memory import giving_back
 from app.pace import Pace
 from app.port.connections import ConnectionCounts
@@ -86,7 +86,7 @@ class Program:
 @asynccontextmanager
 async def service_lifespan(
     gate: Gate,
-    doors: McpDoors,
+    doors: LateDoors,
     program: Program | None,
     local: LocalKey | None,
     loop_late: Callable[[float], None],
@@ -118,6 +118,9 @@ async def service_lifespan(
         switches = Switches(gate)
         await stack.enter_async_context(gate)
         await stack.enter_async_context(doors.running())
+        if server is None:
+            doors.begin()  # another server listens when all is done here
+            await doors.wait_ready()
         if workers is not None:
             await stack.enter_async_context(workers.answering())
         # Required upstreams: they keep another server from starting; the own one answers meanwhile.
@@ -139,7 +142,7 @@ async def service_lifespan(
             stack.enter_context(on_stop(lambda: gate.drain.begin(gate.settings.server.drain_s)))
         async with asyncio.TaskGroup() as tasks:
             running = [
-                tasks.create_task(_greet_when_ready(gate, program, local, start)),
+                tasks.create_task(_greet_when_ready(gate, doors, program, local, start)),
                 tasks.create_task(watch_loop(loop_late)),
                 tasks.create_task(_take_over(switches, reloader), name="servers that are switched at other processes"),
             ]
@@ -225,11 +228,14 @@ async def _wait_for_required(gate: Gate, *, logs: bool) -> None:
         raise error
 
 
-async def _greet_when_ready(gate: Gate, program: Program | None, local: LocalKey | None, start: _Start | None) -> None:
+async def _greet_when_ready(
+    gate: Gate, doors: LateDoors, program: Program | None, local: LocalKey | None, start: _Start | None
+) -> None:
     server = program.server if program is not None else None
     try:
         # A terminal is shown the last words of the command, and so is that of a supervisor.
         await _wait_for_required(gate, logs=start is None and (program is None or program.place is None))
+        await doors.wait_ready()
     except ConfigError as error:
         if server is not None:
             server.fail(error)

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
 from html import escape
 
+from wicketgate.login.authorize import MAX_SCOPE
+
 _STYLE = """:root{color-scheme:light dark;--ink:#1b1f24;--soft:#57606a;--paper:#fff;--line:#d0d7de;--go:#0a5bb8;
 --on:#fff}@media(prefers-color-scheme:dark){:root{--ink:#e6edf3;--soft:#9da7b1;--paper:#0d1117;--line:#3d444d;
 --go:#79b8ff;--on:#0d1117}}
@@ -44,8 +46,6 @@ HEADERS: Mapping[str, str] = {
 # With no-referrer browsers would send forms with ``Origin: null``, and every page could send one that looks the same.
 OF_FORMS: Mapping[str, str] = {**HEADERS, "referrer-policy": "same-origin"}
 
-_MOST_SCOPES = 30
-_SCOPE_CHARS = 120
 _HOST_CHARS = 120
 
 
@@ -63,9 +63,8 @@ def consent(
 ) -> str:
     """The question whether the account may be connected. *action* is the address of its form, *hidden* has its hidden
     fields. *for_all*: it will be that of all callers."""
-    wanted = sorted(_bounded(scope, _SCOPE_CHARS) for scope in scopes)
-    more = f" and {len(wanted) - _MOST_SCOPES} more" if len(wanted) > _MOST_SCOPES else ""
-    asked = ", ".join(wanted[:_MOST_SCOPES]) + more if wanted else "what the server gives by itself"
+    # All of them, and each whole: what is left out would be agreed to unseen.
+    asked = ", ".join(sorted(_bounded(scope, MAX_SCOPE) for scope in scopes)) or "what the server gives by itself"
     rows = (
         ("Tool server", f"{upstream} ({_bounded(server_host, _HOST_CHARS)})"),
         ("You log in at", _bounded(issuer_host, _HOST_CHARS)),

@@ -38,6 +38,10 @@ _QUIET = ("mcp", "httpx", "httpx2", "httpcore", "httpcore2", "sse_starlette", "a
 _SILENT = ("mcp.client.stdio",)
 
 
+# ``json.dumps`` would make an encoder for each line.
+_json = json.JSONEncoder(default=str).encode
+
+
 class JsonFormatter(logging.Formatter):
     """Masks secrets with *redact* in the caller's texts, not in the other keys."""
 
@@ -57,7 +61,7 @@ class JsonFormatter(logging.Formatter):
             line[key] = self._redact(value) if isinstance(value, str) else value
         if record.exc_info:
             line["exception"] = self._redact(self.formatException(record.exc_info))
-        return json.dumps(line, default=str)
+        return _json(line)
 
 
 class _LogQueue(logging.handlers.QueueHandler):

@@ -23,10 +23,10 @@ from app.console.files import ConsoleFiles
 from app.console.live import Feed
 from app.console.sign_in import SignIn
 from app.gauges import Gauges
+from app.late_doors import LateDoors
 from app.lifespan import Program, service_lifespan
 from app.local_key import LocalKey, local_key
 from app.logs import service_logs
-from app.mcp_door import DoorLimits, McpDoors
 from app.metrics import CONTENT_TYPE, Metrics
 from app.pace import Pace, PaceMiddleware
 from app.port.connections import ConnectionCounts
@@ -40,7 +40,7 @@ from middleware.cors import CorsMiddleware
 from middleware.drain import DrainMiddleware
 from middleware.hosts import HostMiddleware, HostRule
 from middleware.refusals import BodyLimitMiddleware, LastResortMiddleware
-from routers.connect import OPEN_PATHS, OPEN_UNDER, ConnectPages, KeyTries, connect_router
+from routers.connect import OPEN_PATHS, OPEN_UNDER, ConnectPages, connect_router
 from routers.connections import connections_router
 from routers.console import console_router
 from routers.console_approvals import approvals_router
@@ -50,7 +50,9 @@ from routers.console_files import console_file_routes, open_paths
 from routers.console_sign_in import SIGN_IN_PATH, sign_in_router
 from routers.console_tools import console_tools_router
 from routers.engine import engine_router
+from routers.faces import FacePaths
 from routers.health import health_router, metrics_router
+from routers.login_tries import LoginTries
 from routers.openapi import publish_openapi
 from routers.operations import operations_router
 from routers.refusals import refuse_in_one_shape
@@ -65,6 +67,9 @@ from wicketgate.log_text import Redactor
 from wicketgate.login.waiting import Waiting
 from wicketgate.models.provider import Provider
 from wicketgate.ports import Upstream
+
+if TYPE_CHECKING:
+    from app.mcp_door import McpDoors
 
 
 def create_app(
@@ -136,17 +141,7 @@ def _make_app(
         )
     gate.authenticator.observe(metrics.auth_failed)
     gate.authenticator.observe(gate.audit_events.login_failed)
-    limits = _door_limits(settings)
-    doors = McpDoors(
-        gate.faces,
-        version=VERSION,
-        seal=gate.seal,
-        limits=limits,
-        calls=gate.shares.calls,
-        kept=gate.mcp_sessions,
-        peers=gate.peers,
-        fail=gate.storage.fail,
-    )
+    doors = LateDoors(gate.faces, partial(_make_doors, gate), heap=heap)
     gate.runtime.watch(doors.catalog_changed)
     gate.runtime.watch_access(doors.access_changed)
     gate.drain.follow(doors.end_listening)
@@ -168,20 +163,20 @@ def _make_app(
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     app.state.gate = gate
+    app.state.doors = doors
     console = ConsoleFiles() if settings.server.console else None
     read_metrics = metrics.read if workers is None else workers.metrics
     connect = _connect_pages(gate)
-    faces = _add_paths(
-        app, gate, connect, console, doors.endpoints, metrics, read_metrics, local.sign_in if local else None
-    )
+    faces = _add_paths(app, gate, connect, console, doors, metrics, read_metrics, local.sign_in if local else None)
 
     # The middleware. Each wraps the ones above it: the last is the outermost.
     server = settings.server
+    app.add_middleware(FacePaths, endpoints=faces)
     app.add_middleware(BodyLimitMiddleware, max_bytes=server.max_body_bytes, timeout_s=server.body_timeout_s)
     local_only = local is not None and local.file is None
     if gate.has_peers:
         behind = AuthMiddleware(
-            _by_path(faces, doors.endpoints), gate.authenticator, gate.key_uses, local_only=local_only
+            FacePaths(_nothing_else, faces), gate.authenticator, gate.key_uses, local_only=local_only
         )
         gate.peers.answer_with(DrainMiddleware(behind, gate.drain))
     app.add_middleware(
@@ -219,13 +214,8 @@ else:
         return made
 
 
-def _by_path(faces: Mapping[str, str], endpoints: Mapping[str, ASGIApp]) -> ASGIApp:
-    """Returns what serves the requests to faces that other workers forward."""
-
-    async def serve(scope: Scope, receive: Receive, send: Send) -> None:
-        await endpoints[faces[scope["path"]]](scope, receive, send)
-
-    return serve
+async def _nothing_else(scope: Scope, receive: Receive, send: Send) -> None:
+    raise RuntimeError("other workers forward requests to faces alone")
 
 
 def _add_paths(
@@ -233,12 +223,12 @@ def _add_paths(
     gate: Gate,
     connect: ConnectPages | None,
     console: ConsoleFiles | None,
-    endpoints: Mapping[str, ASGIApp],
+    doors: LateDoors,
     metrics: Metrics,
     read_metrics: Callable[[], Awaitable[bytes]],
     sign_in: SignIn | None,
-) -> Mapping[str, str]:
-    """Returns the paths of the faces, with the names of their endpoints."""
+) -> Mapping[str, ASGIApp]:
+    """Returns the endpoints of the faces by path. They are served in front of the framework's router."""
     heartbeat_s = gate.settings.engine.heartbeat_s
     max_values = gate.settings.server.max_body_values
     refuse_in_one_shape(app)
@@ -251,7 +241,9 @@ def _add_paths(
             heartbeat_s=heartbeat_s,
             max_values=max_values,
         ),
-        health_router(gate.runtime, gate.fleet, gate.ready, gate.storage_state, gate.issuers.states),
+        health_router(
+            gate.runtime, gate.fleet, lambda: doors.ready and gate.ready(), gate.storage_state, gate.issuers.states
+        ),
         metrics_router(read_metrics, CONTENT_TYPE),
         operations_router(gate.operations, gate.shares.calls, max_values),
         well_known_router(gate.issuers, gate.authenticator.resources),
@@ -267,12 +259,9 @@ def _add_paths(
         routers.append(console_desk_router(gate, max_values))
         routers.append(console_calls_router(gate))
     for router in routers:
-        app.include_router(router)
-    # Routes of an ASGI object, not mounts: a mount answers POST /mcp with a redirect.
-    faces = {"/mcp": gate.settings.mcp.face, **{f"/mcp/{name}": name for name in endpoints}}
-    app.router.routes.extend(
-        Route(path, endpoint=endpoints[name], include_in_schema=False) for path, name in faces.items()
-    )
+        app.router.routes.extend(router.routes)
+    endpoints = doors.endpoints
+    faces = {"/mcp": endpoints[gate.settings.mcp.face], **{f"/mcp/{name}": each for name, each in endpoints.items()}}
     if console is not None:
         app.router.routes.extend(console_file_routes(console))
     publish_openapi(app)
@@ -296,7 +285,7 @@ def _connect_pages(gate: Gate) -> ConnectPages | None:
         gate.id_tokens,
         gate.authenticator,
         gate.audit_events,
-        KeyTries(monotonic),
+        LoginTries(monotonic),
         lambda: bool(gate.accepted_keys()),
         server_host,
     )
@@ -310,7 +299,7 @@ def _logs(program: Program | None, settings: Settings) -> AbstractContextManager
     return service_logs(server.log_level, Redactor(settings.secrets()), log_format=server.log_format)
 
 
-def _gauges(gate: Gate, doors: McpDoors, connections: ConnectionCounts | None) -> Gauges:
+def _gauges(gate: Gate, doors: LateDoors, connections: ConnectionCounts | None) -> Gauges:
     tools = Counter(item.server for item in gate.runtime.catalog().tools.values())
     lost, refused = (gate.auditor.lost, gate.auditor.refused) if gate.auditor else ({}, {})
     return Gauges(
@@ -329,10 +318,19 @@ def _gauges(gate: Gate, doors: McpDoors, connections: ConnectionCounts | None) -
     )
 
 
-def _door_limits(settings: Settings) -> DoorLimits:
-    return DoorLimits(
-        settings.server.max_body_bytes,
-        settings.server.max_body_values,
-        settings.mcp.max_sessions,
-        settings.mcp.max_sessions_per_actor,
+def _make_doors(gate: Gate) -> "McpDoors":
+    from app.mcp_door import DoorLimits, McpDoors
+
+    server, mcp = gate.settings.server, gate.settings.mcp
+    return McpDoors(
+        gate.faces,
+        version=VERSION,
+        seal=gate.seal,
+        limits=DoorLimits(
+            server.max_body_bytes, server.max_body_values, mcp.max_sessions, mcp.max_sessions_per_actor, mcp.direct
+        ),
+        calls=gate.shares.calls,
+        kept=gate.mcp_sessions,
+        peers=gate.peers,
+        fail=gate.storage.fail,
     )

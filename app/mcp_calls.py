@@ -10,7 +10,7 @@ from app.mcp_sessions import in_session
 from wicketgate.access.identity import Identity
 from wicketgate.access.shares import ShareRefused, Shares
 from wicketgate.faces.mcp.changes import COUNTED
-from wicketgate.faces.mcp.envelope import request_in
+from wicketgate.faces.mcp.message import request_in
 
 AsgiMessage = MutableMapping[str, Any]
 AsgiScope = MutableMapping[str, Any]

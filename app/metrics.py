@@ -44,6 +44,8 @@ class Metrics:
             ["tool"],
             registry=self._registry,
         )
+        # Looking one up by its labels costs as much as counting; tools and outcomes are closed sets.
+        self._of_meta_tools: dict[tuple[str, str], tuple[Counter, Histogram, Counter, Counter]] = {}
         self._streams = Counter(
             "wicketgate_streams", "Chat streams by how they ended.", ["outcome"], registry=self._registry
         )
@@ -99,10 +101,19 @@ class Metrics:
         self._loop_lag.observe(seconds)
 
     def meta_tool(self, tool: str, outcome: str, seconds: float, cost: TokenCost) -> None:
-        self._meta_tools.labels(tool, outcome).inc()
-        self._meta_tool_seconds.labels(tool).observe(seconds)
-        self._shown.labels(tool).inc(cost.shown)
-        self._naive.labels(tool).inc(cost.naive)
+        series = self._of_meta_tools.get((tool, outcome))
+        if series is None:
+            series = self._of_meta_tools[tool, outcome] = (
+                self._meta_tools.labels(tool, outcome),
+                self._meta_tool_seconds.labels(tool),
+                self._shown.labels(tool),
+                self._naive.labels(tool),
+            )
+        calls, took, shown, naive = series
+        calls.inc()
+        took.observe(seconds)
+        shown.inc(cost.shown)
+        naive.inc(cost.naive)
 
     def stream_ended(self, outcome: str, usage: Usage) -> None:
         self._streams.labels(outcome).inc()

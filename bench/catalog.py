@@ -18,7 +18,7 @@ from bench.agents_view import agents_view, one_browse_table, ways_table
 from bench.catalogs import MISSING, ROOT, corpus, routing_data
 from bench.costs import PEER_TOOLS, QUERIES, SIZES, costs_table, measure
 from bench.learning import learning, learning_table
-from bench.peers import PINNED, Peer, install
+from bench.peers import OF_CATALOG, Peer, install
 from bench.progress import step
 from bench.quality import SAMPLE, quality, quality_table
 from bench.table import Table, markdown
@@ -37,7 +37,7 @@ def main() -> None:
     options = parser.parse_args()
 
     # The peers, and the sections that are wanted and can be run.
-    peers = {} if options.no_peers else {name: install(name) for name in PINNED}
+    peers = {} if options.no_peers else {name: install(name) for name in OF_CATALOG}
     remarks = [f"{name}: {why}" for name, why in peers.items() if isinstance(why, str)]
     data = routing_data()
     wanted = [section for section in _SECTIONS if not getattr(options, f"no_{section}")]

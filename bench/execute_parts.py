@@ -83,7 +83,7 @@ async def _works(chars: int) -> dict[str, Work]:
         return await stub.call_tool(TOOL, args(number), _CONTEXT, 30)
 
     async def admit(number: int) -> object:
-        return validator.admit(args(number), path=tool_id, tolerant=False)
+        return validator.admit_plain(args(number)) or validator.admit(args(number), path=tool_id, tolerant=False)
 
     async def weigh(number: int) -> object:
         return is_bulky(result)

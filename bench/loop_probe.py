@@ -1,9 +1,9 @@
-"""Measures the pauses of an HTTP server's event loop, seen from outside: ``GET /healthz`` every two milliseconds on one
-kept-alive connection, from a process that does nothing else.
+"""Measures the pauses of an HTTP server's event loop, seen from outside: ``GET /healthz`` every two milliseconds, or
+as said, on one kept-alive connection, from a process that does nothing else.
 
-``python -m bench.loop_probe HOST PORT`` writes one JSON line when its stdin ends: ``[[at_s, took_ms, overslept_ms]]``,
-*at_s* on the monotonic clock that all processes share. *overslept_ms* is by how much the probe itself woke too late,
-which tells what the machine alone does.
+``python -m bench.loop_probe HOST PORT [EVERY_S]`` writes one JSON line when its stdin ends:
+``[[at_s, took_ms, overslept_ms]]``, *at_s* on the monotonic clock that all processes share. *overslept_ms* is by how
+much the probe itself woke too late, which tells what the machine alone does.
 """
 
 import json
@@ -17,21 +17,23 @@ EVERY_S = 0.002
 _BOUND_S = 30.0
 
 
-def probe(host: str, port: int, stop: threading.Event, path: str = "/healthz") -> list[tuple[float, float, float]]:
-    """One sample a request. Raises OSError when the server is gone or does not answer 200."""
+def probe(
+    host: str, port: int, stop: threading.Event, path: str = "/healthz", every_s: float = EVERY_S
+) -> list[tuple[float, float, float]]:
+    """One sample a request, one at least. Raises OSError when the server is gone or does not answer 200."""
     request = f"GET {path} HTTP/1.1\r\nHost: {host}:{port}\r\n\r\n".encode()
     found: list[tuple[float, float, float]] = []
     with socket.create_connection((host, port), timeout=_BOUND_S) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         overslept = 0.0
-        while not stop.is_set():
+        while not found or not stop.is_set():
             start = time.monotonic()
             connection.sendall(request)
             _read_answer(connection)
             end = time.monotonic()
             found.append((start, (end - start) * 1e3, overslept * 1e3))
-            time.sleep(EVERY_S)
-            overslept = time.monotonic() - end - EVERY_S
+            time.sleep(every_s)
+            overslept = time.monotonic() - end - every_s
     return found
 
 
@@ -64,7 +66,8 @@ def main() -> None:
         stop.set()
 
     threading.Thread(target=until_stdin_ends, daemon=True).start()
-    print(json.dumps(probe(sys.argv[1], int(sys.argv[2]), stop)))
+    host, port, *every = sys.argv[1:]
+    print(json.dumps(probe(host, int(port), stop, every_s=float(every[0]) if every else EVERY_S)))
 
 
 if __name__ == "__main__":

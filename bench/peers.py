@@ -1,4 +1,4 @@
-"""The peers of the catalog's benchmarks, pinned, each in a virtual environment of its own below ``bench/out``."""
+"""The peers of the benchmarks, pinned, each in a virtual environment of its own below ``bench/out``."""
 
 import gzip
 import os
@@ -14,7 +14,10 @@ PINNED: Mapping[str, tuple[str, ...]] = {
     "bm25s": ("bm25s==0.3.16", "numpy==2.4.6"),
     "fastmcp": ("fastmcp==4.1.2",),
     "contextweaver": ("contextweaver==0.18.2",),
+    "mcp-proxy": ("mcp-proxy==0.13.0",),
 }
+OF_CATALOG = ("bm25s", "fastmcp", "contextweaver")
+"""Those that find tools."""
 
 # tiktoken looks for a table under the sha1 of its address.
 _TABLE_NAME = "9b5ad71b2ce5302211f9c61530b329a4922fc6a4"

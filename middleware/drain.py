@@ -16,7 +16,7 @@ from app.mcp_sessions import session_of
 from middleware.refusals import send_refusal
 from wicketgate.access.shares import RETRY_AFTER_S
 from wicketgate.engine.limits import Drain
-from wicketgate.faces.mcp.envelope import is_second_attempt, request_in
+from wicketgate.faces.mcp.message import is_second_attempt, request_in
 
 _ENGINE = "/engine/chat"
 """It refuses by itself, in the words of its contract (CHAT-78)."""

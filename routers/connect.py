@@ -7,7 +7,6 @@ browser comes back. All addresses are built from ``server.public_url``.
 
 import logging
 import secrets
-from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from hashlib import sha256
 from urllib.parse import parse_qsl, quote, urlsplit
@@ -18,6 +17,7 @@ from starlette.responses import Response
 
 from app import login_pages as pages
 from app.json_body import read_short
+from routers.login_tries import LoginTries
 from wicketgate.access.authenticator import Authenticator
 from wicketgate.access.identity import Identity
 from wicketgate.gateway.audit_events import AuditEvents
@@ -46,9 +46,6 @@ _MOST_BYTES = 4_000
 _MOST_FIELDS = 12
 _MOST_QUERY = 16_000
 _FLOW_CHARS = 100
-_WINDOW_S = 60.0
-_TRIES_OF_SOURCE = 10
-_TRIES_IN_ALL = 300
 
 _AWAY = ("Please try again", "What is kept of logins cannot be read at the moment. Try again in a while.")
 _WORDS: Mapping[RefusalReason, tuple[int, str, str]] = {
@@ -58,25 +55,9 @@ _WORDS: Mapping[RefusalReason, tuple[int, str, str]] = {
     "forged": (403, "This form is out of date", "Open the link again, and agree there."),
     "other_issuer": (400, "The login failed", "The answer was not from where you were sent. Nothing was connected."),
 }
+_TOO_OFTEN = (429, "Too many failed logins", "Wait a minute, then open the link again.")
+_LATER = {"retry-after": "60"}
 _NO_SESSION = ("Sign in again", "This browser is not signed in here any more. Open the link again.")
-
-
-class KeyTries:
-    """Wrong keys of late, by the addresses that they came from. *clock* is monotonic, in seconds."""
-
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
-        self._since = clock()
-        self._by_source: Counter[str] = Counter()
-
-    def may(self, source: str) -> bool:
-        if self._clock() - self._since >= _WINDOW_S:
-            self._since = self._clock()
-            self._by_source.clear()
-        return self._by_source[source] < _TRIES_OF_SOURCE and self._by_source.total() < _TRIES_IN_ALL
-
-    def wrong(self, source: str) -> None:
-        self._by_source[source] += 1
 
 
 class _Cookies:
@@ -111,7 +92,7 @@ class ConnectPages:
         id_tokens: KeptIdTokens,
         authenticator: Authenticator,
         audit: AuditEvents,
-        tries: KeyTries,
+        tries: LoginTries,
         has_keys: Callable[[], bool],
         server_host: Callable[[str], str],
     ) -> None:
@@ -156,7 +137,7 @@ class ConnectPages:
             session.actor,
             self._own_host,
             f"{self._url}/connect/{upstream}",
-            {"f": flow, "t": login.csrf, "i": _shown(place.issuer, scopes)},
+            {"f": flow, "t": login.csrf, "i": _shown(server.url, place.issuer, scopes)},
             for_all=self._logins.is_shared(upstream),
         )
         return HTMLResponse(text, headers=dict(pages.OF_FORMS))
@@ -194,7 +175,7 @@ class ConnectPages:
             raise LoginRefused("forged")
         agreement, url = await server.begin(login)
         # What was agreed to is what the page has shown, and no issuer or scope that came since.
-        if not same(_shown(agreement.issuer, agreement.scopes), form.get("i", "")):
+        if not same(_shown(agreement.server, agreement.issuer, agreement.scopes), form.get("i", "")):
             raise LoginRefused("forged")
         await self._logins.logins.agree(flow, session, form.get("t", ""), agreement)
         answer = _onward(url)
@@ -237,9 +218,7 @@ class ConnectPages:
         if not self._is_own(request, form):
             raise LoginRefused("forged")
         if not self._tries.may(source):
-            return _said(
-                429, "Too many wrong keys", "Wait a minute, then open the link again.", headers={"retry-after": "60"}
-            )
+            return _said(*_TOO_OFTEN, headers=_LATER)
         found = self._authenticator.authenticate(form.get("key", "").strip(), source, request.url.path)
         # Tokens of issuers say who somebody is at their own door; in a browser their issuer is asked.
         if not isinstance(found, Identity) or found.issuer:
@@ -257,7 +236,14 @@ class ConnectPages:
         return answer
 
     async def from_issuer(self, request: Request) -> Response:
-        who = await self._browsers.finish(request.cookies.get(self._cookies.login, ""), _came(request))
+        source = source_of(request.scope)
+        if not self._tries.may(source):
+            return _said(*_TOO_OFTEN, headers=_LATER)
+        try:
+            who = await self._browsers.finish(request.cookies.get(self._cookies.login, ""), _came(request))
+        except LoginFailure:
+            self._tries.wrong(source)
+            raise
         answer = await self._signed_in(request, who.actor, who.upstream, who.flow, issuer=who.issuer)
         self._cookies.drop(answer, self._cookies.login)
         return answer
@@ -317,7 +303,8 @@ class ConnectPages:
         if session is None:
             return None
         # It lasts no longer than what it began with.
-        if not self._authenticator.stands(Identity(session.actor, (), session.key_id, issuer=session.issuer)):
+        by_key = Identity(session.actor, (), session.key_id)
+        if not self._logins.vouches_for(session) or not (session.issuer or self._authenticator.stands(by_key)):
             await self._logins.browsers.end(cookie)
             return None
         return session
@@ -387,9 +374,9 @@ def _page(connect: ConnectPages, answer: Answer) -> Answer:
     return page
 
 
-def _shown(issuer: str, scopes: Iterable[str]) -> str:
+def _shown(server: str, issuer: str, scopes: Iterable[str]) -> str:
     """What stands for these on a page."""
-    return row_key("consent", issuer, *sorted(scopes))
+    return row_key("consent", server, issuer, *sorted(scopes))
 
 
 async def _form(request: Request) -> Mapping[str, str]:

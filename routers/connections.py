@@ -43,8 +43,8 @@ _WAIT = {
 
 class Connection(BaseModel):
     """An account at a tool server. *actor* is empty for the one that all callers share. *issuer* is the host at which
-    its owner logged in. *state*: ``reconnect`` if the issuer takes it no more. *token_ends*: of the token in use;
-    *renewed*: it is renewed by itself."""
+    its owner logged in. *state*: ``reconnect`` if the issuer takes it no more, or it was given at another server of
+    this name. *token_ends*: of the token in use; *renewed*: it is renewed by itself."""
 
     upstream: str
     actor: str
@@ -97,10 +97,10 @@ def connections_router(logins: UserLogins | None) -> APIRouter:
         if logins is None:
             return Connections(connections=[], open=[])
         try:
-            grants = await logins.grants.of_actor(None if actor == _EVERYBODY else actor)
+            grants = await logins.accounts(None if actor == _EVERYBODY else actor)
             own = actor == identity.actor
             if own and identity.allows("ops:read"):
-                gates = await logins.grants.of_actor("")
+                gates = await logins.accounts("")
                 grants = [*grants, *(grant for grant in gates if logins.is_shared(grant.upstream))]
         except LoginsAway:
             return _away()

@@ -1,4 +1,5 @@
 import gzip
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -116,6 +117,18 @@ def test_tokens_decode_to_bytes_even_inside_a_character() -> None:
     encoded = counter.encode("\U00010348")
     assert counter.decode(encoded) == "\U00010348".encode()
     assert counter.decode(encoded[:1]) == "\U00010348".encode()[:1]
+
+
+@requirement("OPS-373")
+def test_the_table_is_not_kept_twice() -> None:
+    tracemalloc.start()
+    try:
+        counter = load_token_counter()
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept < 2_000_000, "the ranks are held in Python too, which takes 13 MB"
+    assert counter.count("tiktoken is great!") == 6
 
 
 @requirement("CARD-26")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.support.properties import examples
 from tests.support.requirement import requirement
-from wicketgate.yaml_text import NotYaml, read_yaml, write_yaml
+from wicketgate.yaml_text import PARSER, NotYaml, read_yaml, write_yaml
 
 ROOT = Path(__file__).parents[1]
 WORDS = ["on", "yes", "No", "true", "Null", "~", "", "1e5", "09", "0o17", "0x1F", "1.5e5", ".5", "+1", "1_000", "1:30"]
@@ -130,6 +130,84 @@ def test_what_is_written_is_read_back_by_this_reader_and_by_older_ones(value: An
     text = write_yaml({"v": value})
     assert read_yaml(text, strict=True) == {"v": value}
     assert yaml.safe_load(text) == {"v": value}
+
+
+# No tabs: within a text without quotes they are read by libyaml alone.
+PIECES = st.sampled_from(
+    [
+        *(
+            "a",
+            "b",
+            "1",
+            "0x1F",
+            "1e3",
+            "true",
+            "~",
+            "null",
+            "é",
+            "k: ",
+            "b: ",
+            ": ",
+            "- ",
+            "? ",
+            ", ",
+            "{",
+            "}",
+            "[",
+            "]",
+        ),
+        *("\n", "\n  ", "\n- ", "\nb: ", "# c\n", " #c", "|\n  t\n", ">\n  u\n", "'", '"', "\\", "---\n", "...\n"),
+        *("&x ", "*x", "x: &x {q: 1}\n", "<<: ", "<<: *x", "!!str ", "!x ", "%YAML 1.2\n", "@"),
+    ]
+)
+
+
+def _read(text: str, *, strict: bool, parser: type[Any]) -> tuple[Any, str]:
+    try:
+        return read_yaml(text, strict=strict, parser=parser), ""
+    except NotYaml as error:
+        return None, str(error)
+
+
+@requirement("OPS-365")
+@given(st.lists(PIECES, max_size=14).map("".join), st.booleans())
+@settings(max_examples=examples(1_000))
+def test_with_and_without_libyaml_a_document_is_read_alike(text: str, strict: bool) -> None:
+    (value, error), (other, problem) = (
+        _read(text, strict=strict, parser=each) for each in (yaml.CSafeLoader, yaml.SafeLoader)
+    )
+    # Also the kinds of numbers, and the order of keys.
+    assert (repr(value), bool(error)) == (repr(other), bool(problem))
+    if "not valid YAML" not in error + problem:
+        # The place of an end is where each of them noticed it.
+        assert error.partition(": ")[2] == problem.partition(": ")[2]
+        assert error == problem or "given twice" not in error
+
+
+@requirement("OPS-365")
+@given(VALUES, st.booleans(), st.sampled_from([None, "'", '"']), st.booleans())
+@settings(max_examples=examples(200))
+def test_what_others_write_is_read_alike_with_and_without_libyaml(
+    value: Any, flow: bool, quotes: str | None, strict: bool
+) -> None:
+    text = yaml.safe_dump(value, default_flow_style=flow, default_style=quotes, allow_unicode=True)
+    found = _read(text, strict=strict, parser=yaml.CSafeLoader)
+    assert repr(found) == repr(_read(text, strict=strict, parser=yaml.SafeLoader))
+    if not strict:
+        assert not found[1]
+
+
+@requirement("OPS-365", "OPS-20")
+def test_libyaml_is_used_where_it_is_and_errors_deep_in_a_long_list_of_keys_name_their_place() -> None:
+    assert issubclass(PARSER, yaml.CSafeLoader)
+    lines = ["auth:", "  keys:"]
+    for number in range(10_000):
+        lines += [f"    - id: key-{number}", f'      sha256: "{number:064x}"', f"      actor: actor-{number}"]
+    keys = read_yaml("\n".join(lines), strict=True)["auth"]["keys"]
+    assert len(keys) == 10_000
+    assert keys[9_999] == {"id": "key-9999", "sha256": f"{9_999:064x}", "actor": "actor-9999"}
+    with pytest.raises(NotYaml, match=r"^line 30003, column 7: the key 'id' is given twice: line 30000 has it too"):
+        read_yaml("\n".join([*lines, "      id: again"]), strict=True)
 
 
 def test_yaml_is_read_and_written_in_one_module() -> None:

@@ -5,22 +5,31 @@ it there), so its name is known at run time only. This is the one module of the 
 looks it up by name, when it is run and not when it is imported, so the library still imports no web framework.
 """
 
+import gc
 import sys
+from collections.abc import Callable
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 _HERE = Path(__file__).resolve().parent
+_FOREIGN_COMMAND = "httpx._main"
 
 
 def main() -> None:
     """Run the command line of the service."""
+    gc.disable()  # what is imported stays, and looking for garbage in it is a tenth of the time
+    # httpx would import a command line of its own, with rich and pygments: a twentieth. It does without.
+    sys.modules[_FOREIGN_COMMAND] = None  # type: ignore[assignment]
     try:
-        command_line: Any = import_module(f"{_service()}.cli")
+        command_line: Callable[[], None] = import_module(f"{_service()}.cli").main
     except KeyboardInterrupt:  # the imports take a moment, and a command catches it only when it has begun
         sys.exit(130)
-    command_line.main()
+    finally:
+        del sys.modules[_FOREIGN_COMMAND]
+        gc.freeze()
+        gc.enable()
+    command_line()
 
 
 def _service() -> str:

@@ -155,6 +155,7 @@ class Gate:
                 settings,
                 self.audit_events.of_grant,
                 self.login_counts,
+                self.issuers,
                 self.storage,
                 self._redis,
                 id_tokens=self._keeps_id_tokens,

@@ -2,11 +2,11 @@
 
 The rank table comes with the program, and is checked before use (CARD-26)."""
 
-import base64
 import gzip
 import hashlib
 import re
 import zlib
+from binascii import a2b_base64
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -23,6 +23,14 @@ _SENTENCE_END = re.compile(r"[.!?](?!\S)")
 
 # The longest token of cl100k_base: no sentence end further behind the budget can still fit.
 _MAX_TOKEN_CHARS = 128
+
+
+CHARS_PER_TOKEN = 4
+
+
+def estimate_tokens(chars: int) -> int:
+    """For what is told as an estimate, and cheap enough for every call."""
+    return -(-chars // CHARS_PER_TOKEN)
 
 
 class TokenCounter(Protocol):
@@ -106,11 +114,13 @@ def load_token_counter(table: Path = SHIPPED_TABLE) -> "Cl100kCounter":
         raise ConfigError("the token table cl100k_base cannot be read; install the program again") from None
     if hashlib.sha256(unpacked).hexdigest() != TABLE_SHA256:
         raise ConfigError("the token table cl100k_base is not the expected one; install the program again")
-    ranks = {
-        base64.b64decode(token): int(rank) for token, rank in (line.split() for line in unpacked.splitlines() if line)
-    }
+    words = unpacked.split()
+    ranks = dict(zip(map(a2b_base64, words[::2]), map(int, words[1::2]), strict=True))
     # No special tokens: their names in a description are text like any other.
-    return Cl100kCounter(tiktoken.Encoding("cl100k_base", pat_str=_PATTERN, mergeable_ranks=ranks, special_tokens={}))
+    encoding = tiktoken.Encoding("cl100k_base", pat_str=_PATTERN, mergeable_ranks=ranks, special_tokens={})
+    # The library counts with a copy of its own in Rust, and needs this one to be pickled only: 15 MB.
+    ranks.clear()
+    return Cl100kCounter(encoding)
 
 
 @cache

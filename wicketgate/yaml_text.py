@@ -1,12 +1,12 @@
 """Reads YAML as JSON values by the core schema of YAML 1.2, from the parser's events (OPS-20).
 
 PyYAML's C loader builds nodes by recursion in C, so a hundred thousand open brackets end the process. Reading its
-events does not. Only ``true`` and ``false`` are booleans; ``on``, ``no``, dates, infinity and NaN are text. Tags are
-ignored. ``<<`` merges as in YAML 1.1, because people write it. Keys become text."""
+events does not. They come from libyaml where PyYAML was built with it, as its wheels are. Only ``true`` and ``false``
+are booleans; ``on``, ``no``, dates, infinity and NaN are text. Tags are ignored. ``<<`` merges as in YAML 1.1, because
+people write it. Keys become text."""
 
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import yaml
@@ -16,12 +16,13 @@ _MAX_DEPTH = 200
 _MAX_EVENTS = 2_000_000
 # Values that aliases repeat count each time, because a few lines can repeat a little very often.
 _MAX_VALUES = 2_000_000
-_PARSER: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+PARSER: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 _INTEGER = re.compile(r"[-+]?[0-9]{1,300}")
 _OTHER_BASE = re.compile(r"0o[0-7]{1,100}|0x[0-9a-fA-F]{1,100}")
 _FLOAT = re.compile(r"[-+]?(?:\.[0-9]{1,300}|[0-9]{1,300}(?:\.[0-9]{0,300})?)(?:[eE][-+]?[0-9]{1,5})?")
-_WORDS: dict[str, Any] = {"": None, "~": None}
+_BEGINS_NUMBER = "+-.0123456789"
+_WORDS: dict[str, Any] = {"~": None}
 _WORDS |= dict.fromkeys(("null", "Null", "NULL"))
 _WORDS |= dict.fromkeys(("true", "True", "TRUE"), True)
 _WORDS |= dict.fromkeys(("false", "False", "FALSE"), False)
@@ -38,16 +39,16 @@ class NotYaml(ValueError):
         super().__init__(f"line {mark.line + 1}, column {mark.column + 1}: {problem}" if mark else problem)
 
 
-def read_yaml(text: str, *, strict: bool = False) -> Any:
+def read_yaml(text: str, *, strict: bool = False, parser: type[Any] = PARSER) -> Any:
     """Returns the first document in *text*, None for an empty one. Values that an alias repeats are shared.
 
-    *strict* refuses constructs that a person cannot have meant: a key given twice, a tag, a second document. Raises
-    NotYaml.
+    *strict* refuses constructs that a person cannot have meant: a key given twice, a tag, a second document. *parser*
+    is a loader of PyYAML; from each come the same values (OPS-365). Raises NotYaml.
     """
     if len(text) > _MAX_CHARS:
         raise NotYaml(f"more than {_MAX_CHARS // 1024 // 1024} Mi characters")
     try:
-        return _Builder(strict).build(yaml.parse(text, Loader=_PARSER))
+        return _Builder(strict).build(_events(parser(text)))
     except yaml.MarkedYAMLError as error:
         raise NotYaml(*_explained(error, text)) from None
     except yaml.reader.ReaderError as error:
@@ -56,6 +57,14 @@ def read_yaml(text: str, *, strict: bool = False) -> Any:
         raise NotYaml("not valid YAML: a control character", mark) from None
     except (yaml.YAMLError, UnicodeError):
         raise NotYaml("not valid YAML") from None
+
+
+def _events(parser: Any) -> Iterator[Any]:
+    """Yields as ``yaml.parse`` does, which asks for each event twice."""
+    try:
+        yield from iter(parser.get_event, None)
+    finally:
+        parser.dispose()
 
 
 def write_yaml(value: Any) -> str:
@@ -119,16 +128,19 @@ def _in_text(mark: Any, text: str) -> Any:
     return _Mark(len(lines) - 1, len(lines[-1])) if mark and lines and mark.line >= len(lines) else mark
 
 
-@dataclass(slots=True)
 class _Open:
-    """A collection that is not complete: the key that waits for its value, and the number of values so far."""
+    """A collection that is not complete: the key that waits for its value, the marks of its own keys, and the number of
+    values so far."""
 
-    holder: Any
-    anchor: str | None
-    key: Any = _NO_KEY
-    own_keys: dict[str, int] = field(default_factory=dict)
-    merges: bool = False
-    values: int = 1
+    __slots__ = ("anchor", "holder", "key", "merges", "own_keys", "values")
+
+    def __init__(self, holder: Any, anchor: str | None) -> None:
+        self.holder = holder
+        self.anchor = anchor
+        self.key: Any = _NO_KEY
+        self.own_keys: dict[str, Any] = {}
+        self.merges = False
+        self.values = 1
 
 
 class _Builder:
@@ -141,71 +153,81 @@ class _Builder:
         self._documents = 0
 
     def build(self, events: Iterable[Any]) -> Any:
+        stack = self._stack
         for number, event in enumerate(events):
-            if number > _MAX_EVENTS or len(self._stack) > _MAX_DEPTH:
+            if number > _MAX_EVENTS or len(stack) > _MAX_DEPTH:
                 raise NotYaml("too large or too deep", event.start_mark)
-            if isinstance(event, yaml.DocumentStartEvent):
-                self._documents += 1
-                if self._documents > 1:
-                    self._refuse_if_strict("a second document", event)
-                    break
-            self._read_event(event)
-        return self._root
-
-    def _read_event(self, event: Any) -> None:
-        values = 1
-        match event:
-            case yaml.MappingStartEvent() | yaml.SequenceStartEvent():
+            # By type, the most frequent first: a list of ten thousand keys is a hundred thousand events.
+            kind = type(event)
+            values = 1
+            if kind is yaml.ScalarEvent:
+                value, anchor = event.value, event.anchor
+                if event.tag is not None:
+                    self._check_tag(event)
+                if not event.style and event.tag != _TEXT_TAG:
+                    value = _plain(value)
+            elif kind is yaml.MappingStartEvent or kind is yaml.SequenceStartEvent:
                 self._check_tag(event)
-                self._stack.append(_Open({} if isinstance(event, yaml.MappingStartEvent) else [], event.anchor))
-                return
-            case yaml.MappingEndEvent() | yaml.SequenceEndEvent():
-                done = self._stack.pop()
+                stack.append(_Open({} if kind is yaml.MappingStartEvent else [], event.anchor))
+                continue
+            elif kind is yaml.MappingEndEvent or kind is yaml.SequenceEndEvent:
+                done = stack.pop()
                 value, anchor, values = done.holder, done.anchor, done.values
-            case yaml.ScalarEvent():
-                self._check_tag(event)
-                value, anchor = _scalar(event), event.anchor
-            case yaml.AliasEvent():
+            elif kind is yaml.AliasEvent:
                 # An anchor is known only when its value is complete, so that no value can hold itself.
                 if event.anchor not in self._anchors:
                     raise NotYaml("an alias of nothing", event.start_mark)
                 (value, values), anchor = self._anchors[event.anchor], None
-            case _:
-                return
-        # The value is complete: keep it under its anchor, and put it where it belongs.
-        if anchor is not None:
-            self._anchors[anchor] = (value, values)
-        if self._stack:
-            self._put(self._stack[-1], value, values, event)
-        else:
-            self._root = value
+            elif kind is yaml.DocumentStartEvent:
+                self._documents += 1
+                if self._documents > 1:
+                    self._refuse_if_strict("a second document", event)
+                    break
+                continue
+            else:
+                continue
+            # The value is complete: keep it under its anchor, and put it where it belongs.
+            if anchor is not None:
+                self._anchors[anchor] = (value, values)
+            if stack:
+                self._put(stack[-1], value, values, event)
+            else:
+                self._root = value
+        return self._root
 
     def _put(self, into: _Open, value: Any, values: int, event: Any) -> None:
         # A collection holds as many values as its members together.
         into.values += values
         if into.values > _MAX_VALUES:
             raise NotYaml(f"more than {_MAX_VALUES:,} values", event.start_mark)
-        if isinstance(into.holder, list):
-            into.holder.append(value)
-        elif into.key is _NO_KEY:
+        key = into.key
+        if key is _NO_KEY:
+            if type(into.holder) is list:
+                into.holder.append(value)
+            else:
+                self._put_key(into, value, event)
+            return
+        into.key = _NO_KEY
+        if into.merges and isinstance(value, dict | list):
+            for merged in value if isinstance(value, list) else [value]:
+                if isinstance(merged, dict):
+                    into.holder.update({name: each for name, each in merged.items() if name not in into.holder})
+        else:
+            into.holder[key] = value
+
+    def _put_key(self, into: _Open, value: Any, event: Any) -> None:
+        if type(value) is not str:
             if isinstance(value, dict | list):
                 raise NotYaml("a key that is not a single value", event.start_mark)
-            into.key = _key(value)
-            if into.key in into.own_keys:
-                mend = "; put what stands under both under that one" if len(self._stack) == 1 else "; keep one of them"
-                line = into.own_keys[into.key]
-                self._refuse_if_strict(f"the key {into.key!r} is given twice: line {line} has it too{mend}", event)
-            into.own_keys[into.key] = event.start_mark.line + 1
-            # A quoted "<<" is a key like any other.
-            into.merges = into.key == "<<" and not getattr(event, "style", None)
-        else:
-            key, into.key = into.key, _NO_KEY
-            if into.merges and isinstance(value, dict | list):
-                for merged in value if isinstance(value, list) else [value]:
-                    if isinstance(merged, dict):
-                        into.holder.update({name: each for name, each in merged.items() if name not in into.holder})
-            else:
-                into.holder[key] = value
+            value = _key(value)
+        into.key = value
+        if value in into.own_keys:
+            mend = "; put what stands under both under that one" if len(self._stack) == 1 else "; keep one of them"
+            line = into.own_keys[value].line + 1
+            self._refuse_if_strict(f"the key {value!r} is given twice: line {line} has it too{mend}", event)
+        into.own_keys[value] = event.start_mark
+        # A quoted "<<" is a key like any other.
+        into.merges = value == "<<" and not getattr(event, "style", None)
 
     def _check_tag(self, event: Any) -> None:
         if event.tag not in (None, "!", _TEXT_TAG):
@@ -222,12 +244,12 @@ def _key(value: Any) -> str:
     return "null" if value is None else str(value)
 
 
-def _scalar(event: Any) -> Any:
-    text: str = event.value
-    if event.style or event.tag == _TEXT_TAG:
-        return text
-    if text in _WORDS:
-        return _WORDS[text]
+def _plain(text: str) -> Any:
+    """Returns the value of a scalar without quotes."""
+    if text[:1] not in _BEGINS_NUMBER:
+        return _WORDS.get(text, text)
+    if not text:
+        return None
     if _INTEGER.fullmatch(text):
         return int(text)
     if _OTHER_BASE.fullmatch(text):

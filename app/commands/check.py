@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -12,9 +12,12 @@ from app.commands.check_findings import Findings, find, show
 from app.commands.check_model import ModelTrial, try_models
 from app.commands.check_progress import Progress, progress
 from app.process import search_python_folders
-from wicketgate.config.settings import Settings
+from wicketgate.config.settings import Settings, UpstreamSettings
+from wicketgate.config.upstream_logins import login_client
+from wicketgate.config.upstreams import outgoing_rules
 from wicketgate.gate import Gate
 from wicketgate.gateway.upstream_reports import UpstreamReport
+from wicketgate.login.failures import LoginFailure
 
 _REPORTED_S = 10.0
 
@@ -66,7 +69,24 @@ async def _look(settings: Settings, lines: Progress) -> Findings:
         await lines.all_reported(gate.fleet.statuses(), _REPORTED_S)
         await gate.runtime.declared_offers()  # read now, so that what is held of them is known
         await gate.issuers.reach()
-        return await find(settings, gate, lines.reports)
+        waiting = [name for name, status in gate.fleet.statuses().items() if status.phase == "waiting"]
+        return await find(settings, gate, lines.reports, await _without_answer(settings, waiting))
+
+
+async def _without_answer(settings: Settings, names: Sequence[str]) -> Mapping[str, str]:
+    """Asks the servers that wait for a first account whether they are there at all. Returns why one is not."""
+    outgoing = outgoing_rules(settings)
+
+    async def trouble(upstream: UpstreamSettings) -> str:
+        try:
+            await login_client(upstream, outgoing).refusal()
+        except LoginFailure as failure:
+            return failure.detail
+        return ""
+
+    asked = [each for each in settings.upstreams if each.name in names and each.url]
+    answers = await asyncio.gather(*map(trouble, asked))
+    return {upstream.name: answer for upstream, answer in zip(asked, answers, strict=True) if answer}
 
 
 async def _no_trials() -> Sequence[ModelTrial]:

@@ -94,8 +94,11 @@ class Findings:
         }
 
 
-async def find(settings: Settings, gate: Gate, reports: Mapping[str, UpstreamReport]) -> Findings:
-    """Collects what the open *gate* knows; *reports* are those of its upstreams."""
+async def find(
+    settings: Settings, gate: Gate, reports: Mapping[str, UpstreamReport], unanswered: Mapping[str, str]
+) -> Findings:
+    """Collects what the open *gate* knows; *reports* are those of its upstreams, *unanswered* says why one that waits
+    for a first account is not there."""
     runtime, catalog = gate.runtime, gate.runtime.catalog()
     statuses, screened, troubles = gate.fleet.statuses(), runtime.screened(), runtime.troubles()
     offers, _ = await runtime.declared_offers()
@@ -118,6 +121,8 @@ async def find(settings: Settings, gate: Gate, reports: Mapping[str, UpstreamRep
             sum(count for source, count in held.items() if source.partition("/")[0] == name),
         )
         upstreams.append(found)
+        if name in unanswered:
+            faults.append(f"{name}: {unanswered[name]}")
         if status.phase == "waiting":
             notes.append(f"{name}: {trouble}; {_first_account(settings, name)}")
         elif status.phase != "ready" or trouble:
@@ -175,7 +180,7 @@ async def find(settings: Settings, gate: Gate, reports: Mapping[str, UpstreamRep
         faults.append(f"storage: {settings.storage.shown} {away}")
     if not statuses:
         faults.append(no_upstreams_line(settings))
-    elif not catalog.tools and not faults:
+    elif not catalog.tools and not faults and all(each.state != "waiting" for each in upstreams):
         faults.append("there is no tool to call at all")
     down = [each.name for each in upstreams if each.state != "ready"]
     counts = _summary(catalog, upstreams, connected=len(upstreams) - len(down), held=held.total())

@@ -3,7 +3,7 @@ OPS-112, OPS-115)."""
 
 import difflib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import click
@@ -54,21 +54,36 @@ class Group(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         wanted = args[0]
         if self.get_command(ctx, wanted) is None and not wanted.startswith("-") and not ctx.resilient_parsing:
-            known = [name for name in self.list_commands(ctx) if not self.commands[name].hidden]
+            commands = {name: self.get_command(ctx, name) for name in self.list_commands(ctx)}
+            known = [name for name, command in commands.items() if command is not None and not command.hidden]
             raise click.UsageError(f"No such command {wanted!r}.{did_you_mean(wanted, known)}", ctx)
         return super().resolve_command(ctx, args)
 
 
 class TaskGroup(Group):
     """The outermost group. *sections* gives the commands of the help by task, in order; those that are in no section
-    come last."""
+    come last. *imported* gives each of *others* when it is asked for: no command waits for the imports of another."""
 
-    def __init__(self, *args: Any, sections: Mapping[str, Sequence[str]], **more: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        sections: Mapping[str, Sequence[str]],
+        others: Sequence[str] = (),
+        imported: Callable[[str], click.Command] | None = None,
+        **more: Any,
+    ) -> None:
         super().__init__(*args, **more)
         self.sections = sections
+        self._others = others
+        self._imported = imported
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name in self._others and cmd_name not in self.commands and self._imported is not None:
+            self.add_command(self._imported(cmd_name))
+        return super().get_command(ctx, cmd_name)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        known = super().list_commands(ctx)
+        known = sorted({*self.commands, *self._others})
         ordered = [name for names in self.sections.values() for name in names if name in known]
         return [*ordered, *(name for name in known if name not in ordered)]
 

@@ -78,9 +78,11 @@ async def log_out(settings: Settings, name: str) -> None:
 
 async def show_connections(settings: Settings, *, as_json: bool) -> None:
     """Print the login of each upstream that needs one."""
-    found, at_gate = {}, []
+    found, at_gate, of_users = {}, [], []
     for upstream in settings.upstreams:
-        if upstream.oauth is not None and upstream.oauth.needs_person:
+        if upstream.connects_users:
+            of_users.append(upstream.name)
+        elif upstream.oauth is not None and upstream.oauth.needs_person:
             if shares_logins(settings) and upstream.needs_operator_login:
                 at_gate.append(upstream.name)
                 continue
@@ -93,7 +95,10 @@ async def show_connections(settings: Settings, *, as_json: bool) -> None:
         return
     for name in at_gate:
         click.echo(printable(f"{name}: kept at the gate: {_at_gate('connections', settings)}"))
-    if not found and not at_gate:
+    for name in of_users:
+        said = f"each caller has an account of its own: {_at_gate('connections', settings)}"
+        click.echo(printable(f"{name}: {said}"))
+    if not found and not at_gate and not of_users:
         click.echo("No upstream has oauth for logins.", err=True)
     for name, login in found.items():
         said = f"needs a login: {how_to_log_in(name)}" if login is None else f"logged in at {_described(login)}"
@@ -108,6 +113,11 @@ def _upstream(settings: Settings, name: str, command: str) -> UpstreamSettings:
         )
     if not upstream.url:
         raise ConfigError(f"{name}: logins are for upstreams with url.")
+    if upstream.connects_users:
+        raise ConfigError(
+            f"{name}: each caller has an account of its own there, and connects it at the gate, with its own key:"
+            f" {_at_gate(f'{command} {name}', settings)}"
+        )
     if upstream.oauth is None:
         raise ConfigError(f"{name}: write oauth: {{}} at this upstream first, so that the gate uses the login.")
     if not upstream.oauth.needs_person:

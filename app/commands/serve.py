@@ -11,15 +11,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from app.late_doors import LateDoors
 from app.lifespan import Greeting, OwnServer, Program
 from app.main import create_app
 from app.port.connections import ConnectionCounts, Connections, connection_limits
 from app.port.listener import Listener, open_listener
 from app.port.server import Stop, serve_app
-from app.process import remembered_hangup
-from app.workers.place import Place
-from app.workers.several import check_shared, serve_with_workers
-from app.workers.supervisor import CUT
+from app.process import remembered_hangup, without_collections
+from app.workers.place import CUT, Place
 from middleware.client_address import TrustedProxies
 from wicketgate.config.settings import ServerSettings, Settings
 from wicketgate.errors import ConfigError
@@ -43,6 +42,8 @@ def serve_until_stopped(
     """
     with remembered_hangup():
         if workers > 1:
+            from app.workers.several import check_shared, serve_with_workers
+
             check_shared(settings, workers)
         listener = open_listener(settings.server.host, settings.server.port, os.environ)
         with listener.socket:
@@ -69,8 +70,14 @@ def _serve(
 
     connections = _connections(settings.server)
     server = OwnServer(listener.address, fail, connections.counts)
-    app = create_app(settings, program=Program(load, watched, server, greeting, place))
+    with without_collections():
+        app = create_app(settings, program=Program(load, watched, server, greeting, place))
     gate: Gate = app.state.gate
+    doors: LateDoors = app.state.doors
+
+    async def ready() -> None:
+        await gate.wait_ready()
+        await doors.wait_ready()
 
     def begin_drain(drain_s: float) -> None:
         if gate.drain.phase == "draining":  # asked for a second time
@@ -84,7 +91,7 @@ def _serve(
             settling=gate.drain.settle,
             stopping=begin_drain,
             drained=gate.drain.wait,
-            ready=gate.wait_ready,
+            ready=ready,
             cut=CUT if place is not None else None,
             is_least=partial(place.loads.is_least, place.number) if place is not None else None,
         )
@@ -93,6 +100,7 @@ def _serve(
             listener,
             stop,
             connections,
+            listening=doors.begin,
             stuck_reader_s=settings.engine.stuck_reader_s,
             debug=settings.server.log_level == "debug",
         )

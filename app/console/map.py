@@ -21,8 +21,8 @@ from wicketgate.config.settings import Settings
 from wicketgate.config.settings.upstreams import UpstreamSettings
 from wicketgate.errors import PathNotFound
 from wicketgate.gate import Gate
-from wicketgate.gateway.options import estimate_tokens
 from wicketgate.ports import CallContext
+from wicketgate.tokens import estimate_tokens
 
 MOST_ROWS = 60
 """Rows of ``/`` before each namespace is one row."""

@@ -11,9 +11,9 @@ from wicketgate.catalog.ranking import Addend, Ranking, Reason
 from wicketgate.catalog.shortlist import MOST_SHOWN
 from wicketgate.catalog.words import terms
 from wicketgate.gateway.browsing import Browse
-from wicketgate.gateway.options import estimate_tokens
 from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.ports import CallContext
+from wicketgate.tokens import estimate_tokens
 
 MAX_QUERY_CHARS = 500
 MAX_HITS = 50

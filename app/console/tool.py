@@ -16,8 +16,8 @@ from wicketgate.catalog.selectable import SelectableItem
 from wicketgate.errors import HydrateFailed
 from wicketgate.gate import Gate
 from wicketgate.gateway.explain import explain
-from wicketgate.gateway.options import estimate_tokens
 from wicketgate.ports import CallContext
+from wicketgate.tokens import estimate_tokens
 
 MOST_HELD = 200
 _MOST_CHARS = 256 * 1024

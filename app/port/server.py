@@ -61,11 +61,12 @@ async def serve_app(
     stop: Stop,
     connections: Connections,
     *,
+    listening: Callable[[], None],
     stuck_reader_s: float,
     debug: bool = False,
 ) -> bool:
-    """Serves until SIGINT or SIGTERM; returns False if the application could not start. *debug*: the log has the lines
-    of uvicorn's start and stop too.
+    """Serves until SIGINT or SIGTERM; returns False if the application could not start. *listening* is called when
+    the port is open. *debug*: the log has the lines of uvicorn's start and stop too.
 
     The port stays open until the end of the drain, so that new requests get a 503 and ``/readyz`` answers. A listener
     that outlives the process is left at the first signal instead: what connects waits for the next process. A second
@@ -85,6 +86,7 @@ async def serve_app(
         ),
         stop,
         connections,
+        listening,
         outlived=listener.outlives_process,
     )
     # The server raises the signal that stopped it once more at its end. This is a normal end, with exit code 0.
@@ -99,11 +101,20 @@ async def serve_app(
 class _DrainingServer(uvicorn.Server):
     """Made on the loop that it runs on."""
 
-    def __init__(self, config: uvicorn.Config, stop: Stop, connections: Connections, *, outlived: bool) -> None:
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        stop: Stop,
+        connections: Connections,
+        listening: Callable[[], None],
+        *,
+        outlived: bool,
+    ) -> None:
         super().__init__(config)
         self._loop = asyncio.get_running_loop()
         self._stop = stop
         self._connections = connections
+        self._listening = listening
         self._outlived = outlived
         self._signals = 0
         self._cut = asyncio.Event()
@@ -133,6 +144,7 @@ class _DrainingServer(uvicorn.Server):
         # The application is started, and the sockets are ours.
         await super().startup(sockets=[])
         if self._outlived:
+            self._listening()  # what connects waits in the kernel
             waiting = [asyncio.create_task(self._stop.ready()), asyncio.create_task(self._signalled.wait())]
             await asyncio.wait(waiting, timeout=_MOST_UNREADY_S, return_when=asyncio.FIRST_COMPLETED)
             for task in waiting:
@@ -148,6 +160,8 @@ class _DrainingServer(uvicorn.Server):
             for listener in sockets or ()
         ]
         self.servers = cast(Any, acceptors)
+        if not self._outlived:
+            self._listening()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         waiting = [asyncio.create_task(self._stop.drained()), asyncio.create_task(self._cut.wait())]

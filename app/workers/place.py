@@ -1,5 +1,6 @@
 """The place of a worker among those of one service."""
 
+import signal
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -8,6 +9,8 @@ from app.workers.load import Loads
 
 READY = b"ready\n"
 """The report of a worker that serves."""
+CUT = signal.SIGUSR2
+"""Ends a worker at once. A second SIGTERM does not, since a service manager may send one to every process."""
 
 
 @dataclass(frozen=True, slots=True)

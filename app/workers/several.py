@@ -1,5 +1,6 @@
 """``wicketgate serve --workers N``: what the workers share, and the roles that the supervisor keeps running."""
 
+import gc
 import logging
 import os
 import secrets
@@ -15,6 +16,7 @@ from pathlib import Path
 import click
 from pydantic import SecretStr
 
+from app.late_doors import import_doors
 from app.lifespan import usual_greeting
 from app.local_key import local_key
 from app.logs import plain_logs
@@ -26,6 +28,7 @@ from app.workers.supervisor import Role, Supervisor
 from wicketgate.config.settings import Settings
 from wicketgate.errors import ConfigError
 from wicketgate.log_text import Redactor
+from wicketgate.tokens import shipped_token_counter
 
 log = logging.getLogger("wicketgate.workers")
 
@@ -34,6 +37,13 @@ Serve = Callable[[Settings, Callable[[], Settings], Place | None], int]
 
 _LONGEST_FOLDER = 80
 """The path of a Unix socket has about a hundred bytes."""
+
+
+def share_imports() -> None:
+    """Imports and reads what every worker needs, once, before any is forked, so that they share its pages (OPS-372)."""
+    import_doors()
+    shipped_token_counter()
+    gc.freeze()
 
 
 def check_shared(settings: Settings, workers: int) -> None:
@@ -49,6 +59,7 @@ def serve_with_workers(
     serve: Serve, address: str, settings: Settings, load: Callable[[], Settings], workers: int
 ) -> int:
     """Serves with so many processes until a signal stops them; returns the exit code. Raises ConfigError."""
+    share_imports()
     sealed = _sealing(settings)
     settings, load = sealed(settings), partial(_loaded, load, sealed)
     local = None if settings.auth.identifies else local_key(settings.auth.key_file)

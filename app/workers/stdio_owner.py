@@ -12,7 +12,7 @@ from pathlib import Path
 from pydantic import SecretStr, ValidationError
 
 from app.logs import service_logs
-from app.workers.supervisor import CUT
+from app.workers.place import CUT
 from wicketgate.config.settings import Settings, UpstreamSettings
 from wicketgate.log_text import Redactor
 from wicketgate.upstreams.mcp.shared_owner import StdioOwner

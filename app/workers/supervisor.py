@@ -17,14 +17,12 @@ from time import monotonic
 from types import FrameType
 
 from app.process import EarlyHangup, has_terminal
-from app.workers.place import READY
+from app.workers.place import CUT, READY
 from app.workers.replacing import Deaths
 from wicketgate.errors import ConfigError
 
 log = logging.getLogger("wicketgate.workers")
 
-CUT = signal.SIGUSR2
-"""Ends a worker at once. A second SIGTERM does not, since a service manager may send one to every process."""
 _HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
 _ENDS_WITHIN_S = 15.0
 _FAULT = b"!"

@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 
 from tests.support.requirement import requirement
+from wicketgate.access.conditions import Condition
 from wicketgate.access.identity import Identity
 from wicketgate.access.policy import (
     AccessDefault,
     AccessPolicy,
     AccessRule,
     Allowed,
-    Condition,
     Decision,
     Denied,
     Hidden,

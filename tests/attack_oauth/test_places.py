@@ -50,14 +50,14 @@ def test_no_special_address_is_public(address: str) -> None:
     assert not Guard().allows_address("as.example.net", address)
 
 
-@pytest.mark.xfail(strict=True, reason="the guard believes is_global of the Python that it runs on")
-@requirement("UP-142")
+@requirement("UP-142", "ACCESS-223")
 @pytest.mark.parametrize(
     "address",
     [
         "192.0.0.192",  # the metadata of Oracle's cloud; private (192.0.0.0/24) to newer Pythons
         "fec0::1",  # site-local, as private as fc00::/7
         "::ffff:0:7f00:1",  # translated (SIIT)
+        "168.63.129.16",  # the platform of Azure
         "192.88.99.1",  # the relay of 6to4
         "3fff::1",  # documentation
         "5f00::1",  # segment routing
@@ -65,6 +65,14 @@ def test_no_special_address_is_public(address: str) -> None:
 )
 def test_no_address_is_public_by_the_age_of_python(address: str) -> None:
     assert not Guard().allows_address("as.example.net", address)
+
+
+@requirement("ACCESS-223")
+@pytest.mark.parametrize(
+    "address", ["1.1.1.1", "9.9.9.9", "192.0.1.1", "2606:4700::1111", "2a00:1450::1", "2001:200::1"]
+)
+def test_addresses_of_public_servers_are_public(address: str) -> None:
+    assert Guard().allows_address("as.example.net", address)
 
 
 def run(steps: Any, *answers: Answer) -> Any:
@@ -81,19 +89,40 @@ def answered(document: Any, status: int = 200) -> Answer:
     return Answer(status, json.dumps(document).encode(), False)
 
 
-@pytest.mark.xfail(strict=True, reason="authorization_endpoint is not judged, as all other endpoints are")
-@requirement("UP-142")
-@pytest.mark.parametrize("url", ["http://as.example.net/authorize", "http://192.168.1.1/apply.cgi?reboot=1"])
-def test_no_browser_is_sent_to_a_page_without_tls(url: str) -> None:
+def document_of(issuer: str, page: str) -> Answer:
+    return answered(
+        {
+            "issuer": issuer,
+            "authorization_endpoint": page,
+            "token_endpoint": f"{issuer}/token",
+            "code_challenge_methods_supported": ["S256"],
+        }
+    )
+
+
+@requirement("UP-142", "ACCESS-224")
+@pytest.mark.parametrize("issuer", ["https://as.example.net", "http://localhost:8000"])
+@pytest.mark.parametrize("url", ["http://as.example.com/authorize", "http://192.168.1.1/apply.cgi?reboot=1"])
+def test_no_browser_is_sent_to_a_page_without_tls(issuer: str, url: str) -> None:
     """Nor to a machine in its own network: the code would travel in the clear, and a router takes any GET."""
-    document = {
-        "issuer": "https://as.example.net",
-        "authorization_endpoint": url,
-        "token_endpoint": "https://as.example.net/token",
-        "code_challenge_methods_supported": ["S256"],
-    }
     with pytest.raises(LoginFailure):
-        run(issuer_of("https://as.example.net"), answered(document))
+        run(issuer_of(issuer), document_of(issuer, url))
+
+
+@requirement("ACCESS-224")
+def test_an_https_issuer_sends_no_browser_to_its_own_host_without_tls() -> None:
+    issuer = "https://as.example.net"
+    with pytest.raises(LoginFailure):
+        run(issuer_of(issuer), document_of(issuer, "http://as.example.net/authorize"))
+
+
+@requirement("ACCESS-224")
+@pytest.mark.parametrize(
+    "page", ["http://keycloak:8080/authorize", "http://localhost:8080/authorize", "https://x.example/a"]
+)
+def test_an_issuer_that_the_operator_allows_over_http_sends_browsers_to_itself(page: str) -> None:
+    found = run(issuer_of("http://keycloak:8080"), document_of("http://keycloak:8080", page))
+    assert found.authorization_endpoint == page
 
 
 HOLDS = Client("https://as.example.net", "https://as.example.net/token", "gate", "none")

@@ -1,13 +1,14 @@
 """Debian's Chromium, and pages in it that fail a test for whatever goes wrong in them."""
 
+import asyncio
 import json
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, async_playwright
+from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, Route, async_playwright
 
 from tests.console.gate import OWNER
 from tests.support.debian import debian_program
@@ -47,6 +48,7 @@ class Tab:
         self._contexts: list[BrowserContext] = []
         self._expected: list[str] = []
         self._faults: list[str] = []
+        self._answering: set[asyncio.Task[Any]] = set()
 
     async def open(
         self, path: str = "", key: str | None = OWNER, width: int = 1440, height: int = 900, **options: Any
@@ -68,6 +70,21 @@ class Tab:
         await page.goto(f"{self._url}/console/{path}")
         return page
 
+    async def route(self, page: Page, pattern: str, answer: Callable[[Route], Awaitable[None]]) -> None:
+        """Has *answer* called for each request of *page* that matches *pattern*. What still answers at the end of the
+        test is cancelled then: Playwright leaves it to the garbage collector, whose errors another test would have."""
+
+        async def answering(route: Route) -> None:
+            task = asyncio.current_task()
+            assert task is not None
+            self._answering.add(task)
+            try:
+                await answer(route)
+            finally:
+                self._answering.discard(task)
+
+        await page.route(pattern, answering)
+
     def expect(self, *patterns: str) -> None:
         """Faults that match one of *patterns* are meant."""
         self._expected += patterns
@@ -87,6 +104,13 @@ class Tab:
 
     async def close(self, trace: Path | None) -> list[Path]:
         """Returns the traces, written beside *trace* if it is given."""
+        for context in self._contexts:
+            for page in context.pages:
+                await page.unroute_all(behavior="ignoreErrors")
+        left = list(self._answering)
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
         written = []
         for number, context in enumerate(self._contexts):
             if trace is not None:

@@ -100,6 +100,12 @@ class Fleet:
         body = {"id": self._ids[name], "args": arguments}
         await self.http.post("/console/api/execute", json=body, headers={"Authorization": f"Bearer {key}"})
 
+    async def a_call(self) -> str:
+        """Runs the tool whose name is markup; returns the id of the call."""
+        await self.call("markup")
+        found = await self.get("calls?server=odd&limit=1")
+        return str(found["calls"][0]["call_id"])
+
     async def deny_all(self) -> None:
         """Take back every call that waits for an approval, as its own caller."""
         for key in (OWNER, READER):

@@ -170,8 +170,8 @@ async def test_a_map_on_its_way_when_news_begin_is_shown_and_asked_for_once_more
             await page.wait_for_event("request", lambda request: "/api/map" in request.url)
         await route.fulfill(body=": begun\n\n", content_type="text/event-stream")
 
-    await page.route("**/console/api/map*", late)
-    await page.route("**/console/api/events", begin)
+    await tab.route(page, "**/console/api/map*", late)
+    await tab.route(page, "**/console/api/events", begin)
     await page.goto(f"{gate.url}/console/")
     await expect(page.locator(".away")).to_be_visible()  # the stream has begun, and has ended
     assert (len(asked), await page.locator(".row").count()) == (1, 0)
@@ -229,9 +229,9 @@ async def test_news_of_a_call_draw_its_own_tile_among_many(tab: Tab, gate: Fleet
         answer = await route.fetch()
         await route.fulfill(json={**await answer.json(), "tools": told})
 
-    await page.route("**/console/api/map*", give)
-    await page.route("**/console/api/traffic", totals)
-    await page.route("**/console/api/events", tell)
+    await tab.route(page, "**/console/api/map*", give)
+    await tab.route(page, "**/console/api/traffic", totals)
+    await tab.route(page, "**/console/api/events", tell)
     await page.goto(f"{gate.url}/console/")
     await drawn(page)
     await until_painted(page, many)
@@ -308,7 +308,7 @@ async def test_thousands_of_live_calls_leave_nothing_behind(tab: Tab, gate: Flee
         return values["JSHeapUsedSize"], values["Nodes"]
 
     await session.send("Performance.enable")
-    await page.route("**/console/api/events", tell)
+    await tab.route(page, "**/console/api/events", tell)
     await page.reload()
     await expect(page.locator(f".live a[href$='call_{1_999}']")).to_be_visible()
     first = await used()

@@ -1,12 +1,14 @@
 """The shell of the console in a browser: signing in, addresses, colours, and a gate that goes away."""
 
+import asyncio
 import re
 
-from playwright.async_api import Page, expect
+from playwright.async_api import Browser, Page, Route, expect
 
 from tests.console.browser import Tab
 from tests.console.gate import OWNER, READER, Fleet
 from tests.support.requirement import requirement
+from tests.support.service import BOUND_S
 
 UNAUTHORIZED = "status of 401"
 
@@ -139,3 +141,22 @@ async def test_a_page_outlives_its_gate(tab: Tab, gate: Fleet) -> None:
     await expect(page.locator(".figs dd").first).to_have_text("0")
     await gate.call("print_invoice")
     await expect(page.locator(".live li").first).to_contain_text("print_invoice")
+
+
+async def test_an_answer_that_waits_at_the_end_of_a_test_ends_with_its_tab(browser: Browser, gate: Fleet) -> None:
+    tab = Tab(browser, gate.url)
+    page = await tab.open()
+    asked, kept, ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def never(route: Route) -> None:
+        asked.set()
+        try:
+            await kept.wait()
+        finally:
+            ended.set()
+
+    await tab.route(page, "**/console/api/events", never)
+    await page.reload()
+    await asyncio.wait_for(asked.wait(), BOUND_S)
+    await tab.close(None)
+    assert ended.is_set()

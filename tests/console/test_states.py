@@ -161,7 +161,7 @@ async def test_repeated_lines_are_folded_and_the_newest_is_in_sight(tab: Tab, ga
         found["stderr"] = [*(f"line {number}" for number in range(40)), *trace * 3, "the last line"]
         await route.fulfill(body=json.dumps(found), content_type="application/json")
 
-    await page.route("**/console/api/servers/broken", many)
+    await tab.route(page, "**/console/api/servers/broken", many)
     await page.reload()
     await expect(words).to_contain_text("the last line")
     assert (await words.inner_text()).count("Traceback") == 1
@@ -205,7 +205,7 @@ async def test_a_gate_that_starts_is_waited_for_with_the_key_kept(tab: Tab) -> N
         else:
             await route.continue_()
 
-    await page.route("**/console/api/*", starting)
+    await tab.route(page, "**/console/api/*", starting)
     await page.get_by_label("Key").fill(OWNER)
     await page.get_by_role("button", name="Sign in").click()
     await expect(page.get_by_role("heading", level=1)).to_have_text("The gate is starting or stopping")
@@ -247,7 +247,7 @@ async def test_a_chat_that_a_starting_gate_refused_is_sent_again(tab: Tab) -> No
         else:
             await route.continue_()
 
-    await page.route("**/engine/chat", starting)
+    await tab.route(page, "**/engine/chat", starting)
     await page.get_by_role("textbox", name="Message").fill("get order ord_0007")
     await page.keyboard.press("Enter")
     await expect(page.locator("main")).to_contain_text("When it answers, send the same again")

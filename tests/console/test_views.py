@@ -16,7 +16,8 @@ from tests.console.browser import Tab, violations
 from tests.console.gate import Fleet
 from tests.support.requirement import requirement
 
-# A place, and a part of it that is there when it is complete. {name} stands for the id of the tool of that name.
+# A place, and a part of it that is there when it is complete. {name} stands for the id of the tool of that name,
+# {call} for that of a call.
 PLACES: dict[str, tuple[str, str]] = {
     "sign-in": ("", "#key"),
     "gate": ("", ".row"),
@@ -27,11 +28,12 @@ PLACES: dict[str, tuple[str, str]] = {
     "tools-run": ("tools?id={get_order}&tab=run", ".f"),
     "chat": ("chat", "textarea"),
     "servers": ("servers", "main section"),
-    "server": ("servers?name=broken", "main section"),
+    "server": ("servers?name=broken", ".detail .name"),
     "calls": ("calls", ".log table"),
+    "call": ("calls?id={call}", ".detail .name"),
     "approvals": ("approvals", "#decided"),
-    "keys": ("keys", "table"),
-    "configuration": ("configuration", "main section"),
+    "keys": ("keys", "td"),
+    "configuration": ("configuration", ".rows"),
     "tools-held": ("tools?show=held", "main li, main a.nm"),
 }
 WIDTHS = (360, 390, 768, 1024, 1440, 1920)
@@ -52,11 +54,13 @@ else:
     VIEWS = [("light", 1440), ("dark", 390)]
 
 
-@requirement("OPS-288")
+@requirement("OPS-275", "OPS-276", "OPS-277", "OPS-278", "OPS-288")
 @pytest.mark.parametrize(("look", "width"), VIEWS, ids=[f"{look}-{width}" for look, width in VIEWS])
 @pytest.mark.parametrize("place", PLACES)
 async def test_a_view_is_whole_and_open_to_everybody(tab: Tab, gate: Fleet, place: str, look: str, width: int) -> None:
     path, part = PLACES[place]
+    if "{call}" in path:
+        path = path.replace("{call}", await gate.a_call())
     path = re.sub(r"\{(\w+)\}", lambda found: gate.id(found[1]).replace("#", "%23"), path)
     await gate.call("hostile_failure")
     await gate.call("refund_order", order_id="ord_0042", note="<b>paid</b> twice")

@@ -259,7 +259,7 @@ async def test_a_tool_that_changed_its_schema_has_to_be_approved_anew() -> None:
         schema = {"type": "object", "properties": {"path": {"type": "string"}, "mode": {"type": "string"}}}
         files.tools[:] = [{**files.tools[0], "inputSchema": schema}]
         files.announce("files")
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while 'wicketgate_tools{upstream="files"} 1.0' not in await service.metrics():
                 await asyncio.sleep(0.01)
         stream = await talk.go_on((approval, "approve"))

@@ -63,7 +63,7 @@ async def test_calls_in_flight_are_shown_and_the_process_is_counted() -> None:
     files = FileServer()
     async with running_service(ScriptModel(calls(execute("c1", "slow")), says("ok")), [files]) as service:
         chat = asyncio.create_task(service.chat())
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while not files.slow_running:
                 await asyncio.sleep(0.005)
         assert (await service.health())["upstreams"]["files"]["in_flight"] == 1

@@ -57,7 +57,7 @@ async def test_the_calls_of_one_turn_run_at_once_and_each_is_answered_by_id() ->
     model = ScriptModel(calls(execute("c1", "slow"), execute("c2", "slow")), says("ok"))
     async with running_service(model, [files]) as service:
         chat = asyncio.create_task(service.chat())
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while files.slow_running < 2:
                 await asyncio.sleep(0.01)
         files.release.set()

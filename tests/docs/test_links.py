@@ -1,8 +1,6 @@
 """Links of the documentation lead somewhere, and the picture is the one that the program draws."""
 
-import asyncio
 import re
-import sys
 from xml.etree import ElementTree
 
 import pytest
@@ -10,7 +8,7 @@ import pytest
 from examples.demo import QUESTIONS
 from examples.picture import Numbers, draw
 from tests.docs.pages import anchors, links, pages, path_from, text_of
-from tests.support.process import ROOT, START_BOUND_S
+from tests.support.process import ROOT, outcome
 from tests.support.requirement import requirement
 
 PICTURE = ROOT / "docs" / "gate.svg"
@@ -38,19 +36,12 @@ def test_every_page_of_the_guide_is_on_its_first_page() -> None:
 
 @requirement("OPS-131")
 async def test_the_picture_has_the_numbers_of_the_demo() -> None:
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "examples.picture", "--print"),
-        cwd=ROOT,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    async with asyncio.timeout(START_BOUND_S):
-        out, err = await process.communicate()
-    assert process.returncode == 0, err.decode()
-    assert out.decode() == PICTURE.read_text("utf-8"), "run: make picture"
+    code, out, err = await outcome("examples.picture", "--print")
+    assert code == 0, err
+    assert out == PICTURE.read_text("utf-8"), "run: make picture"
     # The table of the README and the page of the benchmarks have the same numbers.
-    found = re.search(r"takes? ([\d,]+) tokens", out.decode())
-    told = re.search(r"three tools of the gate, ([\d,]+) tokens, and one browse adds (\d+)", out.decode())
+    found = re.search(r"takes? ([\d,]+) tokens", out)
+    told = re.search(r"three tools of the gate, ([\d,]+) tokens, and one browse adds (\d+)", out)
     assert found is not None
     assert told is not None
     assert f"| {found[1]} tokens | {told[1]} tokens, and {told[2]} for a browse |" in text_of("README.md")

@@ -72,6 +72,6 @@ async def test_a_demo_that_is_killed_outright_leaves_nothing_behind_either() -> 
         await running.wait_for("ready on")
         family = children(running.process.pid)
         running.process.kill()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while any(map(alive, family)):
                 await asyncio.sleep(0.05)

@@ -21,7 +21,7 @@ from tests.support.requirement import requirement
 from tests.support.service import KEY, chat_body
 
 RUNS = 6
-STOP_BOUND_S = 15.0
+STOP_BOUND_S = 30.0
 STORES = ["a file that is locked", "a Redis that stands still", "a Redis that is gone"]
 
 

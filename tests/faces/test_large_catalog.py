@@ -4,6 +4,7 @@
 """
 
 import asyncio
+import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -12,7 +13,10 @@ import pytest
 from tests.support.effort import bounded_effort
 from tests.support.requirement import requirement
 from wicketgate.access.identity import Identity
+from wicketgate.access.policy import AccessPolicy
 from wicketgate.catalog.catalog import Catalog
+from wicketgate.catalog.router import Router
+from wicketgate.catalog.tool_id import parse_tool_id
 from wicketgate.faces.gateway import GatewayFace
 from wicketgate.faces.namespaced import NamespacedFace
 from wicketgate.faces.operations import Operations
@@ -124,6 +128,77 @@ async def test_a_catalog_that_comes_into_force_meanwhile_is_the_one_that_is_brow
     refresh_during(monkeypatch, "cards_at", runtime, server)
     found = await face.call("tool_browse", {"path": "/"}, SOME)
     assert "/late" in [card["id"] for card in cards(found)]
+
+
+FREQUENT = "invoice customer paper window planet bridge garden river letter engine"
+
+
+@pytest.fixture(scope="module")
+def crowded() -> StubUpstream:
+    return StubUpstream([{**tool, "description": FREQUENT} for tool in tools()])
+
+
+@requirement("BROWSE-77", "BROWSE-40")
+@pytest.mark.parametrize("caller", [ALL, SOME], ids=["all", "some"])
+async def test_a_query_of_frequent_words_is_ranked_beside_the_loop_with_the_same_answer(
+    crowded: StubUpstream, caller: CallContext
+) -> None:
+    runtime, face = await opened(crowded)
+    expected = runtime.rank(FREQUENT, 20, caller)
+    ranking_threads: set[int] = set()
+    route = Router.route
+
+    def noted(self: Router, *args: Any, **more: Any) -> Any:
+        ranking_threads.add(threading.get_ident())
+        return route(self, *args, **more)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Router, "route", noted)
+        found = await face.call("tool_browse", {"query": FREQUENT, "top_k": 20}, caller)
+    assert threading.get_ident() not in ranking_threads
+    assert sorted((card["id"], card["score"]) for card in cards(found)) == sorted(expected)
+
+
+@requirement("BROWSE-77", "BROWSE-41")
+async def test_a_query_is_ranked_by_the_catalog_that_comes_into_force_meanwhile(
+    crowded: StubUpstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = StubUpstream(list(crowded.tools))
+    runtime, face = await opened(server)
+    loop = asyncio.get_running_loop()
+    running: list[bool] = []
+    route = Router.route
+
+    def first_a_refresh(self: Router, *args: Any, **more: Any) -> Any:
+        if not running:
+            running.append(True)
+            server.tools.append({"name": "late.invoice_customer_paper_window", "description": FREQUENT})
+            asyncio.run_coroutine_threadsafe(runtime.refresh_catalog(), loop).result(60)
+        return route(self, *args, **more)
+
+    monkeypatch.setattr(Router, "route", first_a_refresh)
+    found = await face.call("tool_browse", {"query": FREQUENT}, ALL)
+    assert any(card["id"].startswith("late:") for card in cards(found))
+
+
+@requirement("BROWSE-78")
+async def test_a_call_of_a_visible_tool_does_not_work_out_what_else_is_visible(
+    upstream: StubUpstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runtime, face = await opened(upstream)
+    asked: list[object] = []
+    visible = AccessPolicy.visible
+
+    def noted(self: AccessPolicy, *args: Any) -> Any:
+        asked.append(args)
+        return visible(self, *args)
+
+    monkeypatch.setattr(AccessPolicy, "visible", noted)
+    tool_id = next(each for each in runtime.catalog().items if parse_tool_id(each).name == "get_2")
+    found = await face.call("tool_execute", {"tool_id": tool_id, "args": {}, "dry_run": True}, SOME)
+    assert (found.is_error, asked) == (False, [])
+    await face.call("tool_execute", {"tool_id": "service1:nothing", "args": {}, "dry_run": True}, SOME)
+    assert len(asked) == 1
 
 
 FACES: Mapping[str, Callable[[ProxyRuntime], ToolSurface]] = {

@@ -8,8 +8,9 @@ import pytest
 
 from tests.fleet.test_features import Scripted
 from tests.support.requirement import requirement
+from wicketgate.access.conditions import Condition
 from wicketgate.access.identity import Identity
-from wicketgate.access.policy import AccessPolicy, AccessRule, Condition
+from wicketgate.access.policy import AccessPolicy, AccessRule
 from wicketgate.faces.namespaced import NamespacedFace
 from wicketgate.faces.namespaced_offers import NamespacedOffers
 from wicketgate.faces.surface import Refusal

@@ -165,7 +165,7 @@ async def test_a_call_cancelled_in_the_tick_in_which_it_got_a_place_passes_it_on
     cancelled.cancel()
     with pytest.raises(asyncio.CancelledError):
         await cancelled
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await next_one
     assert (slots.running, slots.waiting) == (1, 0)
     slots.leave("c")

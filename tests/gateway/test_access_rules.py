@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.requirement import requirement
+from wicketgate.access.conditions import Condition
 from wicketgate.access.identity import Identity
-from wicketgate.access.policy import AccessPolicy, AccessRule, Condition
+from wicketgate.access.policy import AccessPolicy, AccessRule
 from wicketgate.errors import ApprovalRequired, Forbidden, HydrateFailed, ViewFailed
 from wicketgate.fleet.member import MultiplexUpstream
 from wicketgate.gateway.calls import DryRun

@@ -7,8 +7,9 @@ import pytest
 
 from tests.support.requirement import requirement
 from wicketgate.access.approvers import Need
+from wicketgate.access.conditions import Condition
 from wicketgate.access.identity import Identity
-from wicketgate.access.policy import AccessPolicy, AccessRule, Condition
+from wicketgate.access.policy import AccessPolicy, AccessRule
 from wicketgate.catalog.catalog import Catalog, build_catalog
 from wicketgate.catalog.learned_words import ActorWords, ToolWords, words_to_learn
 from wicketgate.catalog.pins import Held, Screened

@@ -50,7 +50,7 @@ def build(
 
 
 async def eventually(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while not condition():
             await asyncio.sleep(0.005)
 
@@ -72,7 +72,7 @@ async def test_it_is_ready_when_every_upstream_had_its_turn_and_no_more_once_it_
 
 async def test_without_upstreams_it_is_ready_at_once() -> None:
     lifecycle, _ = build()
-    async with lifecycle.running(), asyncio.timeout(5):
+    async with lifecycle.running(), asyncio.timeout(30):
         await lifecycle.wait_ready()
 
 
@@ -84,12 +84,12 @@ async def test_one_that_failed_or_is_late_does_not_hold_the_others() -> None:
             await asyncio.Event().wait()
 
     lifecycle, _ = build(Changing("good"), Down([], name="down"))
-    async with lifecycle.running(), asyncio.timeout(5):
+    async with lifecycle.running(), asyncio.timeout(30):
         await lifecycle.wait_ready()
     stuck = Changing("stuck")
     stuck.gate.clear()
     lifecycle, _ = build(stuck, deadline_s=0.05)
-    async with lifecycle.running(), asyncio.timeout(5):
+    async with lifecycle.running(), asyncio.timeout(30):
         await lifecycle.wait_ready()
 
 
@@ -146,7 +146,7 @@ async def test_work_that_belongs_to_no_caller_ends_before_the_upstreams_do() -> 
         ended.append("work")
 
     runtime.at_end(close)
-    async with asyncio.timeout(5), lifecycle.running():
+    async with asyncio.timeout(30), lifecycle.running():
         await eventually(lifecycle.ready)
     assert ended == ["work", "upstream"]
 
@@ -185,7 +185,7 @@ def test_the_loop_is_idle_while_an_upstream_takes_its_grace(way: str) -> None:
 
     async def run() -> None:
         lifecycle, runtime = build(Stubborn([TOOL], name="stubborn"))
-        async with asyncio.timeout(10), lifecycle.running():
+        async with asyncio.timeout(30), lifecycle.running():
             await lifecycle.wait_ready(0.001)
             if way == "drained":
                 lifecycle.stop_after(0)

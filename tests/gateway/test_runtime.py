@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from tests.support.requirement import requirement
+from wicketgate.access.conditions import Condition
 from wicketgate.access.identity import Identity
-from wicketgate.access.policy import AccessPolicy, AccessRule, Condition
+from wicketgate.access.policy import AccessPolicy, AccessRule
 from wicketgate.errors import (
     ApprovalRequired,
     ArgsInvalid,

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from wicketgate.errors import ConnectRequired
-from wicketgate.login.grants import GrantEvent, Grants, no_report
+from wicketgate.login.grants import Bond, GrantEvent, Grants, no_report
 from wicketgate.login.rows import RowStore
 from wicketgate.login.sealed_rows import RowSeal, SealedRows
 from wicketgate.login.tokens import Refresh
@@ -20,6 +20,7 @@ from wicketgate.storage.redis.url import is_redis, read_url
 from wicketgate.storage.sqlite_logins import SQLiteRowStore
 
 KEY = "k" * 40
+BOND = Bond("https://mcp.example.com/mcp")
 
 
 @asynccontextmanager
@@ -48,4 +49,4 @@ async def connect(actor: str, scopes: frozenset[str]) -> ConnectRequired:
 
 
 def user_grants(grants: Grants, refresh: Refresh, clock: Callable[[], float] = time.monotonic) -> UserGrants:
-    return UserGrants("linear", grants, refresh, connect, clock)
+    return UserGrants("linear", grants, refresh, connect, clock, lambda actor: BOND)

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from tests.login.rotating_issuer import ISSUER, RESOURCE, RotatingIssuer
-from tests.login.stores import connect, made_grants, opened_rows, user_grants
+from tests.login.stores import BOND, connect, made_grants, opened_rows, user_grants
 from tests.support.locked_file import locked
 from tests.support.requirement import requirement
 from wicketgate.access.identity import Identity
 from wicketgate.errors import ConnectRequired, UpstreamUnavailable
 from wicketgate.login import refreshing
-from wicketgate.login.grants import GrantEvent, Grants
+from wicketgate.login.grants import Bond, GrantEvent, Grants
 from wicketgate.login.refreshing import GrantEnded, NotRefreshed, Refresher
 from wicketgate.login.rows import RowKind
 from wicketgate.login.sealed_rows import OpenedRow, SealedRows
@@ -88,13 +88,13 @@ def grants(rows: SealedRows, clock: Clock, events: list[GrantEvent]) -> Grants:
 async def test_a_new_login_gives_a_new_number_and_takes_the_place_of_the_former(
     grants: Grants, events: list[GrantEvent]
 ) -> None:
-    first = await grants.keep("ann", "linear", tokens())
-    other_issuer = await grants.keep("ann", "linear", tokens(issuer="https://other.example.com"))
-    again = await grants.keep("ann", "linear", tokens("a2"))
+    first = await grants.keep("ann", "linear", tokens(), BOND)
+    other_issuer = await grants.keep("ann", "linear", tokens(issuer="https://other.example.com"), BOND)
+    again = await grants.keep("ann", "linear", tokens("a2"), BOND)
     assert len({first.number, other_issuer.number, again.number}) == 3
     assert await grants.of("ann", "linear") == [again]
-    await grants.keep("ann", "github", tokens())
-    await grants.keep("bob", "linear", tokens())
+    await grants.keep("ann", "github", tokens(), BOND)
+    await grants.keep("bob", "linear", tokens(), BOND)
     assert {(grant.actor, grant.upstream) for grant in await grants.of_actor(None)} == {
         ("ann", "linear"),
         ("ann", "github"),
@@ -108,7 +108,7 @@ async def test_a_new_login_gives_a_new_number_and_takes_the_place_of_the_former(
 async def test_what_was_revoked_is_gone_and_its_tokens_with_it(
     grants: Grants, rows: SealedRows, clock: Clock, events: list[GrantEvent]
 ) -> None:
-    kept = await grants.keep("ann", "linear", tokens())
+    kept = await grants.keep("ann", "linear", tokens(), BOND)
     assert [grant.tokens for grant in await grants.revoke("ann", "linear", by="root")] == [kept.tokens]
     assert await grants.revoke("ann", "linear", by="root") == []
     assert events[-1] == GrantEvent("revoked", "ann", "linear", ISSUER, "root")
@@ -118,7 +118,7 @@ async def test_what_was_revoked_is_gone_and_its_tokens_with_it(
     assert "r1" not in str(row.value)
     assert await grants.refreshed(kept, tokens("a2", "r2")) is None, "a refresh under way does not bring it back"
     clock.now += 1_000
-    again = await grants.keep("ann", "linear", tokens())
+    again = await grants.keep("ann", "linear", tokens(), BOND)
     assert again.number != kept.number
 
 
@@ -128,11 +128,11 @@ async def test_a_caller_without_a_grant_has_to_connect(grants: Grants) -> None:
     with pytest.raises(ConnectRequired) as refused:
         await users.named(ANN)
     assert refused.value.url == "ann?"
-    await grants.keep("bob", "linear", tokens())
-    await grants.keep("ann", "github", tokens())
+    await grants.keep("bob", "linear", tokens(), BOND)
+    await grants.keep("ann", "github", tokens(), BOND)
     with pytest.raises(ConnectRequired):
         await users.named(ANN)
-    kept = await grants.keep("ann", "linear", tokens())
+    kept = await grants.keep("ann", "linear", tokens(), BOND)
     name = await users.named(ANN)
     assert name == GrantName("ann", kept.number)
     assert await users.of(name).authorization() == "Bearer a1"
@@ -143,28 +143,31 @@ async def test_a_caller_without_a_grant_has_to_connect(grants: Grants) -> None:
 
 @requirement("ACCESS-156")
 async def test_a_grant_of_the_gate_is_that_of_all_callers(grants: Grants) -> None:
-    users = UserGrants("linear", grants, never, connect, time.monotonic, shared=True)
+    users = UserGrants("linear", grants, never, connect, time.monotonic, lambda actor: BOND, shared=True)
     with pytest.raises(ConnectRequired):
         await users.named(ANN)
-    kept = await grants.keep("", "linear", tokens())
+    kept = await grants.keep("", "linear", tokens(), BOND)
     assert await users.named(ANN) == await users.named(Identity("bob")) == GrantName("", kept.number)
 
 
-@requirement("ACCESS-156")
-async def test_a_grant_of_another_issuer_or_resource_is_not_used(grants: Grants) -> None:
-    await grants.keep("ann", "linear", tokens())
-    for place, good in (
-        (None, True),
-        ((ISSUER, RESOURCE), True),
-        (("https://id2.example.com", RESOURCE), False),
-        ((ISSUER, "https://mcp2.example.com"), False),
-    ):
-        users = UserGrants("linear", grants, never, connect, time.monotonic, place=lambda place=place: place)  # type: ignore[misc]
-        if good:
-            await users.named(ANN)
-        else:
-            with pytest.raises(ConnectRequired):
-                await users.named(ANN)
+@requirement("ACCESS-221")
+async def test_a_grant_is_used_at_the_server_alone_at_which_it_was_given(grants: Grants, clock: Clock) -> None:
+    """News of another configuration need no look at the store."""
+    bond = BOND
+    ended: list[GrantName] = []
+    users = UserGrants("linear", grants, never, connect, clock, lambda actor: bond)
+    users.observe(ended.append)
+    kept = await grants.keep("ann", "linear", tokens(), BOND)
+    name = await users.named(ANN)
+    credentials = users.of(name)
+    await credentials.authorization()
+    bond = Bond("https://other.example.com/mcp")
+    with pytest.raises(ConnectRequired):
+        await credentials.authorization()
+    assert await users.known(ANN) is None
+    assert ended == [GrantName("ann", kept.number)]
+    bond = BOND
+    assert await users.named(ANN) == name
 
 
 @requirement("ACCESS-158")
@@ -172,7 +175,7 @@ async def test_callers_that_come_together_wait_for_one_refresh(grants: Grants, c
     gate = asyncio.Event()
     answers = Answers(tokens("a2", "", clock.now + 4_000), gate=gate)
     users = [user_grants(grants, answers) for _ in range(3)]  # three processes
-    await grants.keep("ann", "linear", tokens("a1", "r1", clock.now + 3_600))
+    await grants.keep("ann", "linear", tokens("a1", "r1", clock.now + 3_600), BOND)
     names = [await each.named(ANN) for each in users]
     credentials = [each.of(name) for each, name in zip(users, names, strict=True)]
     assert {await each.authorization() for each in credentials} == {"Bearer a1"}
@@ -193,7 +196,7 @@ async def test_callers_that_come_together_wait_for_one_refresh(grants: Grants, c
 async def test_calls_that_were_refused_together_renew_once(grants: Grants, clock: Clock) -> None:
     answers = Answers(tokens("a2", "r2"), tokens("a3", "r3"))
     users = [user_grants(grants, answers) for _ in range(2)]
-    await grants.keep("ann", "linear", tokens())
+    await grants.keep("ann", "linear", tokens(), BOND)
     credentials = [each.of(await each.named(ANN)) for each in users for _ in range(3)]
     for each in credentials:
         await each.authorization()
@@ -212,7 +215,7 @@ async def test_a_network_fault_keeps_the_tokens_until_they_expire(grants: Grants
     answers = Answers(Unreachable(), Unreachable(), tokens("a2", "r2", clock.now + 9_000))
     mono = Clock()
     users = user_grants(grants, answers, mono)
-    await grants.keep("ann", "linear", tokens("a1", "r1", clock.now + 3_600))
+    await grants.keep("ann", "linear", tokens("a1", "r1", clock.now + 3_600), BOND)
     name = await users.named(ANN)
     clock.now += 3_550
     assert await users.of(name).authorization() == "Bearer a1"
@@ -234,7 +237,7 @@ async def test_a_grant_that_its_issuer_refuses_has_to_be_connected_anew(
     users = user_grants(grants, Answers(InvalidGrant()))
     ended: list[GrantName] = []
     users.observe(ended.append)
-    await grants.keep("ann", "linear", tokens("a1", "r1", clock.now + 100))
+    await grants.keep("ann", "linear", tokens("a1", "r1", clock.now + 100), BOND)
     name = await users.named(ANN)
     clock.now += 95
     with pytest.raises(ConnectRequired):
@@ -244,7 +247,7 @@ async def test_a_grant_that_its_issuer_refuses_has_to_be_connected_anew(
     assert ended == [name]
     assert events[-1] == GrantEvent("refused", "ann", "linear", ISSUER)
     assert [grant.state for grant in await grants.of("ann", "linear")] == ["reconnect"]
-    await grants.keep("ann", "linear", tokens("b1"))
+    await grants.keep("ann", "linear", tokens("b1"), BOND)
     assert await users.of(await users.named(ANN)).authorization() == "Bearer b1"
 
 
@@ -252,7 +255,7 @@ async def test_a_grant_that_its_issuer_refuses_has_to_be_connected_anew(
 async def test_a_refusal_is_looked_at_once_more_because_another_may_have_been_faster(
     grants: Grants, clock: Clock
 ) -> None:
-    kept = await grants.keep("ann", "linear", tokens("a1", "r1", clock.now + 5))
+    kept = await grants.keep("ann", "linear", tokens("a1", "r1", clock.now + 5), BOND)
 
     async def refused(given: Tokens) -> Tokens:
         # A process whose lease has lapsed writes after all.
@@ -267,7 +270,7 @@ async def test_a_refusal_is_looked_at_once_more_because_another_may_have_been_fa
 @requirement("ACCESS-160")
 async def test_without_a_refresh_token_a_grant_is_good_until_it_expires(grants: Grants, clock: Clock) -> None:
     users = user_grants(grants, never)
-    await grants.keep("ann", "linear", tokens("a1", "", clock.now + 100))
+    await grants.keep("ann", "linear", tokens("a1", "", clock.now + 100), BOND)
     name = await users.named(ANN)
     clock.now += 99
     assert await users.of(name).authorization() == "Bearer a1"
@@ -280,7 +283,7 @@ async def test_without_a_refresh_token_a_grant_is_good_until_it_expires(grants: 
 
 @requirement("ACCESS-158")
 async def test_the_lease_of_a_process_that_was_killed_lapses(grants: Grants, rows: SealedRows) -> None:
-    kept = await grants.keep("ann", "linear", tokens("a1", "r1", time.time() + 5))
+    kept = await grants.keep("ann", "linear", tokens("a1", "r1", time.time() + 5), BOND)
     assert await rows.lease("grant", kept.key, "killed", 0.3)
     refresher = Refresher(grants, Answers(tokens("a2", "r2")), time.monotonic)
     async with asyncio.timeout(BOUND_S):
@@ -293,7 +296,7 @@ async def test_tokens_are_kept_before_they_are_used_however_long_the_store_is_aw
     issuer = RotatingIssuer(life_s=3_600.0)
     async with opened_rows(str(file)) as rows, opened_rows(str(file)) as others:
         grants = made_grants(rows)
-        kept = await grants.keep("ann", "linear", replace(issuer.first(), issuer=ISSUER))
+        kept = await grants.keep("ann", "linear", replace(issuer.first(), issuer=ISSUER), BOND)
         refresher: Refresher
         exchanged, lock = asyncio.Event(), locked(file)
 
@@ -320,7 +323,7 @@ async def test_tokens_are_kept_before_they_are_used_however_long_the_store_is_aw
 @requirement("ACCESS-159")
 async def test_a_stop_waits_for_the_refresh_that_is_under_way(grants: Grants) -> None:
     gate = asyncio.Event()
-    kept = await grants.keep("ann", "linear", tokens("a1", "r1", time.time() + 5))
+    kept = await grants.keep("ann", "linear", tokens("a1", "r1", time.time() + 5), BOND)
     answers = Answers(tokens("a2", "r2"), gate=gate)
     refresher = Refresher(grants, answers, time.monotonic)
     call = asyncio.create_task(refresher.renewed(kept, still_good=False))
@@ -337,7 +340,7 @@ async def test_a_stop_waits_for_the_refresh_that_is_under_way(grants: Grants) ->
 
 @requirement("ACCESS-157", "ACCESS-158")
 async def test_a_grant_that_is_revoked_while_it_is_refreshed_stays_revoked(grants: Grants) -> None:
-    kept = await grants.keep("ann", "linear", tokens("a1", "r1", time.time() + 5))
+    kept = await grants.keep("ann", "linear", tokens("a1", "r1", time.time() + 5), BOND)
 
     async def refresh(given: Tokens) -> Tokens:
         await grants.revoke("ann", "linear", by="ann")
@@ -357,8 +360,8 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @requirement("ACCESS-161")
 @pytest.mark.parametrize("how", ["revoked", "anew", "refused"])
 async def test_ends_are_news_at_every_process(grants: Grants, at_once: None, how: str) -> None:
-    kept = await grants.keep("ann", "linear", tokens())
-    await grants.keep("bob", "linear", tokens("b1"))
+    kept = await grants.keep("ann", "linear", tokens(), BOND)
+    await grants.keep("bob", "linear", tokens("b1"), BOND)
     users, refresh = [], Answers()
     news: list[asyncio.Queue[GrantName]] = []
     for _ in range(2):
@@ -372,7 +375,7 @@ async def test_ends_are_news_at_every_process(grants: Grants, at_once: None, how
     if how == "revoked":
         await grants.revoke("ann", "linear", by="ann")
     elif how == "anew":
-        await grants.keep("ann", "linear", tokens("a2"))
+        await grants.keep("ann", "linear", tokens("a2"), BOND)
     else:
         await grants.refused(kept)
     async with asyncio.timeout(BOUND_S):
@@ -395,7 +398,7 @@ async def test_while_the_store_is_away_no_account_is_known(tmp_path: Path, at_on
     async with opened_rows(str(file)) as rows:
         grants = made_grants(rows)
         users = user_grants(grants, never)
-        await grants.keep("ann", "linear", tokens())
+        await grants.keep("ann", "linear", tokens(), BOND)
         name = await users.named(ANN)
         await asyncio.sleep(0.05)
         with locked(file):
@@ -430,7 +433,7 @@ async def test_a_read_that_began_before_a_grant_was_revoked_does_not_bring_it_ba
     held = HeldRows(rows)
     grants = made_grants(held, now=clock)
     users = user_grants(grants, never)
-    await grants.keep("ann", "linear", tokens())
+    await grants.keep("ann", "linear", tokens(), BOND)
     held.go_on.clear()
     held.read_it.clear()
     early = asyncio.create_task(users.known(ANN))
@@ -449,9 +452,9 @@ async def test_a_new_login_counts_at_once_where_it_is_heard_of(grants: Grants) -
     users = user_grants(grants, never)
     ended: list[GrantName] = []
     users.observe(ended.append)
-    first = await grants.keep("ann", "linear", tokens())
+    first = await grants.keep("ann", "linear", tokens(), BOND)
     name = await users.named(ANN)
-    second = await grants.keep("ann", "linear", tokens("a2"))
+    second = await grants.keep("ann", "linear", tokens("a2"), BOND)
     users.changed("ann")
     assert await users.named(ANN) == GrantName("ann", second.number)
     assert ended == [name] == [GrantName("ann", first.number)]
@@ -460,11 +463,11 @@ async def test_a_new_login_counts_at_once_where_it_is_heard_of(grants: Grants) -
 @requirement("ACCESS-209")
 async def test_a_grant_that_lacks_scopes_asks_nobody_where_another_process_has_them_already(grants: Grants) -> None:
     users = user_grants(grants, never)
-    await grants.keep("ann", "linear", tokens())
+    await grants.keep("ann", "linear", tokens(), BOND)
     name = await users.named(ANN)
     # The login that another process has kept just now: what is known here is of a moment ago.
     wider = replace(tokens("a2"), scopes=frozenset({"tools", "admin"}))
-    await grants.keep("ann", "linear", wider)
+    await grants.keep("ann", "linear", wider, BOND)
     with pytest.raises(UpstreamUnavailable):
         await users.lacks(name, frozenset({"admin"}))
     with pytest.raises(ConnectRequired) as lacking:
@@ -475,7 +478,7 @@ async def test_a_grant_that_lacks_scopes_asks_nobody_where_another_process_has_t
 @requirement("ACCESS-209")
 async def test_a_refused_token_has_its_grant_read_anew(rows: SealedRows, grants: Grants, clock: Clock) -> None:
     users = user_grants(grants, never)
-    await grants.keep("ann", "linear", tokens())
+    await grants.keep("ann", "linear", tokens(), BOND)
     credentials = users.of(await users.named(ANN))
     await credentials.authorization()
     await made_grants(rows, now=clock).revoke("ann", "linear", by="ann")  # at another process

@@ -251,7 +251,7 @@ async def test_who_waits_for_a_token_at_the_close_gets_an_error_and_a_later_call
     async with setting() as on:
         on.tokens.hold = asyncio.Event()
         waiting = asyncio.create_task(on.credentials.authorization())
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while not on.tokens.forms:
                 await asyncio.sleep(0)
             await on.credentials.aclose()

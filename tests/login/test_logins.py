@@ -43,7 +43,9 @@ ANN, BOB = browser("ann"), browser("bob")
 
 
 def agreement(flow: str, *, issuer: str = ISSUER, names_itself: bool = True) -> Agreement:
-    return Agreement(issuer, names_itself, "c1", "https://mcp", Secrets("verifier", new_state(flow), "nonce"))
+    return Agreement(
+        "https://mcp/mcp", issuer, names_itself, "c1", "https://mcp", Secrets("verifier", new_state(flow), "nonce")
+    )
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from tests.login.rotating_issuer import RotatingIssuer, refresh_at, served
-from tests.login.stores import made_grants, opened_rows, user_grants
+from tests.login.stores import BOND, made_grants, opened_rows, user_grants
 from tests.support.process import program
 from tests.support.redis import redis_server
 from tests.support.requirement import requirement
@@ -37,7 +37,7 @@ async def test_however_many_processes_use_a_grant_each_token_is_refreshed_once(s
     space = secrets.token_hex(4)
     with served(RotatingIssuer(life_s=1.5, slow_s=0.1)) as issuer:
         async with opened_rows(store, space) as rows:
-            await made_grants(rows).keep("ann", "linear", issuer.first())
+            await made_grants(rows).keep("ann", "linear", issuer.first(), BOND)
         processes = [
             program("tests.login.refreshing_process", "hammer", store, space, issuer.url, stdin=asyncio.subprocess.PIPE)
             for _ in range(_PROCESSES)
@@ -50,7 +50,6 @@ async def test_however_many_processes_use_a_grant_each_token_is_refreshed_once(s
                     await asyncio.sleep(0.05)
             assert not issuer.dead
             for each in running:
-                assert isinstance(each.process, asyncio.subprocess.Process)
                 assert each.process.stdin is not None
                 each.process.stdin.close()
             answers = [json.loads((await each.wait_for(r"\{.*\}", "stdout"))[0]) for each in running]
@@ -68,7 +67,7 @@ async def test_tokens_that_were_written_survive_the_kill_of_their_process(tmp_pa
     with served(RotatingIssuer(life_s=2.0)) as issuer:
         async with opened_rows(store) as rows, httpx.AsyncClient() as client:
             grants = made_grants(rows)
-            await grants.keep("ann", "linear", issuer.first())
+            await grants.keep("ann", "linear", issuer.first(), BOND)
             for killed in range(1, 4):
                 async with asyncio.timeout(_BOUND_S):
                     while (await grants.of("ann", "linear"))[0].tokens.expires_at > time.time() + 0.1:  # type: ignore[operator]

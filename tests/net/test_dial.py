@@ -46,7 +46,7 @@ async def test_an_address_that_says_nothing_holds_up_the_next_for_a_moment_only(
     silent = Silent()
     with socket.create_server(("127.0.0.1", 0)) as good:
         port = good.getsockname()[1]
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             sock = await first_connected([row(silent.port), row(port)], next_s=0.02)
         assert sock.getpeername()[1] == port
         sock.close()
@@ -79,6 +79,6 @@ async def test_the_families_take_turns() -> None:
     six = (socket.AF_INET6, socket.SOCK_STREAM, 0, "", ("::1", 1, 0, 0))
     with socket.create_server(("127.0.0.1", 0)) as good:
         # Were both of one family tried first, the third would wait for a minute.
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             sock = await first_connected([six, row(good.getsockname()[1])], next_s=60.0)
         sock.close()

@@ -30,7 +30,7 @@ from wicketgate.net import (
     make_http_client,
     read_bounded,
 )
-from wicketgate.net.transport import decoder_of
+from wicketgate.net.codings import decoder_of
 
 MANY = 1_000_000
 SOON_S = 0.1

@@ -24,6 +24,7 @@ from wicketgate.net import (
     Transport,
     body_of,
 )
+from wicketgate.net.transport import MAX_FINISHING
 
 
 @asynccontextmanager
@@ -190,6 +191,90 @@ async def test_what_comes_behind_an_answer_is_never_the_next_one(more: bytes, la
         await server.left.wait()
         assert (await ask(transport, server.url))[1] == b"hello"
         assert server.connections == 2
+
+
+ENDLESS = ([CHUNKED + b"5\r\nhello\r\n", b""], False)
+
+
+async def finished(transport: Transport, url: str, within_s: float = 30.0) -> None:
+    """Leaves an answer of which the rest is still to come."""
+    response = await transport.handle_async_request(post(url))
+    body_of(response).finish(within_s)
+    await response.aclose()
+    with pytest.raises(AnswerAbandoned):
+        await body_of(response).read()
+
+
+@requirement("UP-200")
+async def test_a_connection_serves_again_when_the_rest_that_nobody_wants_has_ended() -> None:
+    slow = ([CHUNKED + b"5\r\nhello\r\n", b"", b"4\r\nmore\r\n", b"0\r\n\r\n"], False)
+    last = ([OK + b"content-length: 5\r\nconnection: close\r\n\r\nhello"], True)
+    async with transport_to(slow, *[last] * 100) as (transport, server):
+        await finished(transport, server.url)
+        # Until then it serves nobody.
+        await ask(transport, server.url)
+        assert server.connections == 2
+        server.go_on.set()
+        asked = 1
+        while server.connections == asked + 1:
+            assert (await ask(transport, server.url))[1] == b"hello"
+            asked += 1
+
+
+@requirement("UP-200")
+async def test_a_connection_is_closed_when_the_rest_does_not_end_in_time() -> None:
+    async with transport_to(ENDLESS, ([WHOLE], False)) as (transport, server):
+        await finished(transport, server.url, 0.01)
+        await server.left.wait()
+        assert (await ask(transport, server.url))[1] == b"hello"
+        assert server.connections == 2
+
+
+@requirement("UP-200")
+@pytest.mark.parametrize(
+    "rest",
+    [
+        [b"20000\r\n", *[bytes(1 << 12)] * 32, b"\r\n"],
+        [b"0\r\n\r\n" + WHOLE],
+        [b"no chunk\r\n"],
+    ],
+    ids=["too much", "another answer", "no http"],
+)
+async def test_a_connection_is_closed_when_the_rest_is_not_what_it_should_be(rest: list[bytes]) -> None:
+    answer = ([CHUNKED + b"5\r\nhello\r\n", b"", *rest], False)
+    async with transport_to(answer, ([WHOLE], False)) as (transport, server):
+        await finished(transport, server.url)
+        server.go_on.set()
+        await server.left.wait()
+        assert (await ask(transport, server.url))[1] == b"hello"
+        assert server.connections == 2
+
+
+@requirement("UP-200")
+async def test_few_connections_at_once_wait_for_the_rest_of_their_answers() -> None:
+    async with transport_to(*[ENDLESS] * (MAX_FINISHING + 1)) as (transport, server):
+        for _ in range(MAX_FINISHING):
+            await finished(transport, server.url)
+        assert not server.left.is_set()
+        await finished(transport, server.url)
+        await server.left.wait()
+
+
+@requirement("UP-200")
+async def test_closing_the_transport_ends_what_waits_for_a_rest() -> None:
+    async with transport_to(ENDLESS) as (transport, server):
+        await finished(transport, server.url)
+        await transport.aclose()
+        await server.left.wait()
+
+
+async def test_an_answer_that_is_whole_is_finished_at_once() -> None:
+    async with transport_to(([WHOLE], False), ([WHOLE], False)) as (transport, server):
+        response = await transport.handle_async_request(post(server.url))
+        assert await body_of(response).read() == b"hello"
+        body_of(response).finish(30.0)
+        await ask(transport, server.url)
+        assert server.connections == 1
 
 
 @requirement("UP-42")

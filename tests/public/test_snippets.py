@@ -16,6 +16,7 @@ from mcp.client.stdio import StdioServerParameters
 from tests.public.run_snippet import run
 from tests.support.process import ROOT, START_BOUND_S
 from tests.support.requirement import requirement
+from tests.support.warm_server import warm
 
 SNIPPETS = Path(__file__).with_name("snippets")
 ISSUE_TOOL = {
@@ -48,8 +49,8 @@ async def child(*args: str) -> tuple[int | None, str, str]:
 async def served(name: str, mode: str, tools: object = None) -> AsyncIterator[Client]:
     """The official client, connected to a snippet that serves; with *tools* in place of the ellipsis, if given."""
     replaced = [] if tools is None else ["[...]", repr(tools)]
-    command = ["-m", "tests.public.run_snippet", str(SNIPPETS / f"{name}.txt"), *replaced]
-    server = StdioServerParameters(command=sys.executable, args=command, cwd=str(ROOT))
+    command, *line = warm("tests.public.run_snippet", str(SNIPPETS / f"{name}.txt"), *replaced)
+    server = StdioServerParameters(command=command, args=line, cwd=str(ROOT))
     async with asyncio.timeout(START_BOUND_S), Client(server, mode=mode) as client:
         yield client
 

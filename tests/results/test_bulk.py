@@ -13,7 +13,16 @@ from hypothesis import strategies as st
 from tests.support.properties import examples
 from tests.support.requirement import requirement
 from wicketgate.results import bulk
-from wicketgate.results.bulk import SLICE, base64_bytes, characters, count_newlines, json_bytes, outweighs, utf8
+from wicketgate.results.bulk import (
+    SLICE,
+    base64_bytes,
+    characters,
+    count_newlines,
+    json_bytes,
+    outweighs,
+    seems_to_outweigh,
+    utf8,
+)
 
 LARGE: list[Any] = [
     {"rows": [{"id": number, "é": "x" * 20, "n": None} for number in range(3_000)], "t": 'é\n"' * 500_000},
@@ -25,7 +34,7 @@ LARGE: list[Any] = [
 
 @pytest.mark.parametrize("value", LARGE, ids=["rows", "members", "mixed", "text"])
 def test_json_in_slices_is_the_json_of_the_whole(value: object) -> None:
-    assert json_bytes(value) == json.dumps(value, ensure_ascii=False).encode()
+    assert json_bytes(value) == json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def test_what_json_cannot_say_is_none() -> None:
@@ -34,7 +43,78 @@ def test_what_json_cannot_say_is_none() -> None:
     deep: list[Any] = []
     for _ in range(5_000):
         deep = [deep]
-    assert [json_bytes(each) for each in (cycle, deep, {(1, 2): 3})] == [None, None, None]
+    assert [json_bytes(each) for each in (cycle, deep)] == [None, None]
+
+
+@requirement("EXEC-59")
+def test_json_is_compact_in_its_own_order_and_loses_nothing() -> None:
+    value = {"b": [1, 2.5, -0.0, 1e5, 2**70, True, None], "a": "é\u2028\x7f\x01", "": {}, "\ud800": "😀\udfff"}
+    written = json_bytes(value)
+    assert written is not None
+    assert json.loads(written.decode("utf-8", "surrogatepass")) == value
+    assert bulk.count_json_chars(written) == len(written.decode("utf-8", "surrogatepass"))
+    assert written.startswith(b'{"b":[1,2.5,-0.0,100000.0,1180591620717411303424,true,null],"a":"')
+    assert json_bytes([float("nan"), float("inf")]) == b"[null,null]"
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda below: st.lists(below, max_size=40) | st.dictionaries(st.text(max_size=20), below, max_size=40),
+    max_leaves=200,
+)
+
+
+@requirement("EXEC-59")
+@settings(max_examples=examples(60), deadline=None)
+@given(JSON, st.integers(1, 40))
+def test_json_in_pieces_of_any_size_is_the_same_json(value: object, units: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bulk, "_SLICE_UNITS", units)
+        written = json_bytes(value)
+    assert written is not None
+    assert json.loads(written.decode("utf-8", "surrogatepass")) == value
+
+
+@requirement("EXEC-59")
+def test_no_piece_of_json_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    pieces: list[int] = []
+    encode = bulk._encode
+
+    def watched(value: object) -> bytes:
+        piece = encode(value)
+        pieces.append(len(piece))
+        return piece
+
+    monkeypatch.setattr(bulk, "_encode", watched)
+    rows = [{"id": number, "name": f"name {number}", "v": [1, 2]} for number in range(200_000)]
+    wide = [{"n": str(number), "texts": ["z" * 40_000] * 4} for number in range(40)]
+    for value in (
+        rows,
+        {"data": {"rows": rows}},
+        wide,
+        {"a": {"b": [{"c": rows}]}},
+        dict(enumerate(rows)),
+        "é" * 9_000_000,
+    ):
+        assert json_bytes(value) is not None
+    assert max(pieces) < 3 * bulk.SLICE
+    assert len(pieces) < 5_000
+
+
+@requirement("EXEC-59")
+def test_a_sample_tells_what_a_value_weighs() -> None:
+    rows = [{"id": number, "name": f"name {number}", "v": [1, 2]} for number in range(20_000)]
+    for value in (
+        rows,
+        {"rows": rows},
+        tuple(rows),
+        "x" * 2_000_000,
+        ["x" * 100] * 30_000,
+        [[[[1] * 50] * 50] * 50] * 50,
+    ):
+        assert seems_to_outweigh(value, 100_000) is outweighs(value, 100_000) is True
+    for small in (rows[:500], {"rows": rows[:500]}, "x" * 2_000, {}, 1, None):
+        assert seems_to_outweigh(small, 100_000) is outweighs(small, 100_000) is False
 
 
 @pytest.mark.parametrize("size", [0, 1, 2, 3, SLICE * 3 // 4, SLICE * 3 // 4 + 1, 2 * SLICE])

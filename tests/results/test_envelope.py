@@ -115,7 +115,7 @@ def test_small_structured_content_is_given_whole() -> None:
 
 
 @requirement("EXEC-22")
-@pytest.mark.parametrize(("value", "fact"), [([1, 2], "value: [1, 2]"), (42, "value: 42"), ("a", "value: a")])
+@pytest.mark.parametrize(("value", "fact"), [([1, 2], "value: [1,2]"), (42, "value: 42"), ("a", "value: a")])
 def test_structured_content_of_the_newer_era_need_not_be_an_object(value: object, fact: str) -> None:
     envelope, binaries, _ = mcp_result_to_envelope(result(structuredContent=value), "query")
     assert json.loads(binaries["mcp:query:structured_content"][0]) == value

@@ -10,16 +10,9 @@ from hypothesis import strategies as st
 
 from tests.support.properties import examples
 from tests.support.requirement import requirement
+from wicketgate.results.budget import COUNTED_CHARS, CUT, INLINE_TOKENS, MAX_REFS, TokenCount, count_within
 from wicketgate.results.envelope import ArtifactRef
-from wicketgate.results.firewall import (
-    COUNTED_CHARS,
-    INLINE_TOKENS,
-    MAX_REFS,
-    Sealed,
-    TokenCount,
-    is_bulky,
-    seal_result,
-)
+from wicketgate.results.firewall import Sealed, is_bulky, seal_result
 from wicketgate.results.selector import select
 from wicketgate.tokens import TokenCounter, shipped_token_counter
 
@@ -100,23 +93,51 @@ def test_a_large_text_is_a_head_that_tells_what_is_kept_out_and_how_to_read_on()
     assert text.startswith(head + select(sealed.artifacts[0].data, "text/plain", selector).content)
 
 
-def test_a_middling_text_is_counted_exactly_and_a_long_one_is_said_to_be_estimated() -> None:
-    middling, long = "The fox jumps. " * 300, "The fox jumps. " * 30_000
-    assert seal(text_result(middling)).raw == TokenCount(TOKENS.count(middling), True)
-    estimated = seal(text_result(long)).raw
-    assert (estimated.exact, abs(estimated.tokens / TOKENS.count(long) - 1) < 0.01) == (False, True)
-    assert "about" not in seal(text_result(middling)).envelope.summary
+@requirement("EXEC-58")
+def test_what_is_kept_out_is_counted_by_a_beginning_and_told_as_about() -> None:
+    for times in (300, 30_000):
+        long = "The fox jumps. " * times
+        sealed = seal(text_result(long))
+        assert not sealed.raw.exact
+        assert abs(sealed.raw.tokens / TOKENS.count(long) - 1) < 0.01
+        assert ", about " in sealed.envelope.summary
+        assert sealed.shown_tokens == cost(sealed)
+    dear = "😀" * 400
+    sealed = seal(text_result(dear))
+    assert sealed.raw == TokenCount(TOKENS.count(dear), True)
+    assert "about" not in sealed.envelope.summary
+
+
+@requirement("EXEC-58")
+def test_what_is_surely_within_the_budget_is_not_counted_at_all() -> None:
+    class Uncounted:
+        def count(self, text: str) -> int:
+            raise AssertionError(text)
+
+        def encode(self, text: str) -> list[int]:
+            raise AssertionError
+
+        def decode(self, tokens: Sequence[int]) -> bytes:
+            raise AssertionError
+
+    sealed = seal_result(text_result("x" * 100), TOOL_ID, "read", Uncounted())
+    written = json.dumps(sealed.envelope.as_dict(), ensure_ascii=False, separators=(",", ":"))
+    assert sealed.text == written
+    assert sealed.shown_tokens == -(-len(written) // 4)
+    assert sealed.raw == TokenCount(25, False)
 
 
 @requirement("EXEC-26")
 def test_the_raw_result_costs_as_much_as_its_texts_or_without_any_its_structured_content() -> None:
     structured = {"a": ["b"] * 50}
     image = {"type": "image", "data": base64.b64encode(b"x" * 9_000).decode(), "mimeType": "image/png"}
-    assert seal(text_result("a b", structuredContent=structured)).raw == TokenCount(2, True)
-    assert seal({"content": [image], "structuredContent": structured}).raw.tokens == TOKENS.count(
-        json.dumps(structured)
-    )
-    assert seal({"content": [image]}).raw == TokenCount(0, True)
+    text = "The fox jumps over the lazy dog. " * 20
+    for result, counted in (
+        (text_result(text, structuredContent=structured), text),
+        ({"content": [image], "structuredContent": structured}, json.dumps(structured, separators=(",", ":"))),
+    ):
+        assert abs(seal(result).raw.tokens / TOKENS.count(counted) - 1) < 0.4
+    assert seal({"content": [image]}).raw.tokens == 0
 
 
 def test_structured_content_that_fits_is_given_whole_and_otherwise_in_short_with_its_size() -> None:
@@ -127,8 +148,8 @@ def test_structured_content_that_fits_is_given_whole_and_otherwise_in_short_with
     )
     dense = {"result": [{"id": number, "é": "😀"} for number in range(60)], "n": 60}
     envelope = seal({"content": [], "structuredContent": dense}).envelope
-    assert envelope.facts == ('result: list of 60, the first: {"id": 0, "é": "😀"}', "n: 60")
-    assert f"{len(json.dumps(dense, ensure_ascii=False)):,} characters" in envelope.summary
+    assert envelope.facts == ('result: list of 60, the first: {"id":0,"é":"😀"}', "n: 60")
+    assert f"{len(json.dumps(dense, ensure_ascii=False, separators=(',', ':'))):,} characters" in envelope.summary
 
 
 @requirement("EXEC-27")
@@ -264,7 +285,41 @@ def test_the_text_is_never_lost(text: str, is_error: bool) -> None:
     assert sealed.envelope.status == ("error" if is_error else "ok")
 
 
-WORDS = st.sampled_from(["a", "word ", "😀", "\n", '"', "ก", "}{", "a\u0301", " ", "1", "\\", "é", "\t,"])
+WORDS = st.sampled_from(
+    [
+        "a",
+        "word ",
+        "😀",
+        "\n",
+        '"',
+        "ก",
+        "}{",
+        "a\u0301",
+        " ",
+        "1",
+        "\\",
+        "é",
+        "\t,",
+        "漢字かな",
+        "。",
+        "한국어 ",
+        "👩‍👩‍👧",
+        "\r\n ",
+        "iVBORw0KGgoAAAANSUhEUgAA",
+        "  ",
+        "\u00a0",
+        "don't ",
+        "Ωλ",
+        "\u3000",
+        "١٢٣",
+        "ſ's",
+        "\x1f",
+        "_",
+        "0x1F,",
+        "'S",
+        "²",
+    ]
+)
 TEXTS = st.builds(lambda pieces, times: "".join(pieces) * times, st.lists(WORDS, max_size=8), st.integers(1, 500))
 PARTS = st.one_of(
     st.builds(lambda text: {"type": "text", "text": text, "annotations": {"priority": 1}}, TEXTS),
@@ -275,12 +330,45 @@ PARTS = st.one_of(
 STRUCTURED = st.none() | TEXTS | st.dictionaries(TEXTS, TEXTS | st.lists(TEXTS, max_size=5), max_size=40)
 
 
-@requirement("EXEC-25")
+@requirement("EXEC-57")
+@settings(max_examples=examples(60), deadline=None)
+@given(st.lists(TEXTS, max_size=6).map("".join), st.integers(20, 1_200))
+def test_a_text_counted_in_pieces_has_the_tokens_of_the_whole(text: str, limit: int) -> None:
+    counted = TOKENS.count(text)
+    found = count_within(text, limit, TOKENS)
+    assert found.fits is (counted <= limit)
+    assert not found.fits or (found.tokens, found.chars) == (counted, len(text))
+
+
+@requirement("EXEC-57")
+def test_a_text_without_a_cut_is_counted_whole_and_one_beyond_its_limit_is_not_read_to_its_end() -> None:
+    for uncut in ("abc" * 700, " " * 2_800):
+        pieces = sum(TOKENS.count(uncut[at : at + COUNTED_CHARS]) for at in range(0, len(uncut), COUNTED_CHARS))
+        assert pieces != TOKENS.count(uncut)
+        assert count_within(uncut, 5_000, TOKENS).tokens == TOKENS.count(uncut)
+    assert count_within("word " * 20_000, 500, TOKENS).chars < 4_000
+    assert count_within("漢字" * 20_000, 500, TOKENS).chars < 4_000
+
+
+@requirement("EXEC-57")
+@settings(max_examples=examples(60), deadline=None)
+@given(st.lists(WORDS, min_size=1, max_size=40).map("".join), st.text(max_size=30), st.integers(0, 60))
+def test_a_cut_is_where_every_text_is_parted(words: str, foreign: str, at: int) -> None:
+    text = words + foreign + words
+    if (cut := CUT.search(text, at)) is not None:
+        left, right = text[: cut.end()], text[cut.end() :]
+        assert TOKENS.encode(text) == TOKENS.encode(left) + TOKENS.encode(right)
+
+
+@requirement("EXEC-25", "EXEC-57")
 @settings(max_examples=examples(60), deadline=None)
 @given(st.lists(PARTS, max_size=25), STRUCTURED, st.sampled_from([300, 500, 1_000]))
 def test_an_envelope_never_costs_more_than_its_budget(parts: list[object], structured: object, budget: int) -> None:
     sealed = seal({"content": parts, "structuredContent": structured}, inline_tokens=budget)
-    assert sealed.shown_tokens == cost(sealed) <= budget
+    assert cost(sealed) <= budget
+    assert sealed.text == json.dumps(sealed.envelope.as_dict(), ensure_ascii=False, separators=(",", ":"))
+    surely_within = len(sealed.text.encode()) <= budget and sealed.shown_tokens == -(-len(sealed.text) // 4)
+    assert surely_within or sealed.shown_tokens == cost(sealed)
     assert len(sealed.envelope.summary) <= 500
     for ref in sealed.envelope.artifacts:
         assert ref.handle in {artifact.ref.handle for artifact in sealed.artifacts}

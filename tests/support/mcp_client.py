@@ -30,7 +30,7 @@ async def mcp_client(
     """*client*: what the SDK's Client takes beyond transport and mode, such as callbacks."""
     sent = {"Authorization": f"Bearer {key}", **(headers or {})}
     async with (
-        httpx2.AsyncClient(headers=sent, timeout=10, verify=False) as http,  # loading authorities takes 30 ms
+        httpx2.AsyncClient(headers=sent, timeout=40, verify=False) as http,  # loading authorities takes 30 ms
         Client(streamable_http_client(service.url + path, http_client=http), mode=mode, **(client or {})) as connected,
     ):
         yield connected

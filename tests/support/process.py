@@ -15,8 +15,8 @@ from tests.support.warm_start import WarmProcess, warm_process
 
 ROOT = Path(__file__).resolve().parents[2]
 
-WARM = ("-c", "app", "uvicorn", "examples.demo", "examples.shop")
-"""Programs that are started warm."""
+WARM = ("-c", "app", "uvicorn", "examples", "bench", "tests")
+"""Programs that are started warm, and packages of such."""
 PASSED = """
 import os, sys
 os.dup2(int(sys.argv[1]), 3)
@@ -88,7 +88,7 @@ async def program(
     *passed* as systemd passes a socket; ``LISTEN_FDS`` of *env* says otherwise than one. Our own programs are started
     warm, but not with *cold*, nor with variables that Python reads at its start.
     """
-    if args[0] in WARM and not cold and not any(name.startswith("PYTHON") for name in env or {}):
+    if args[0].partition(".")[0] in WARM and not cold and not any(name.startswith("PYTHON") for name in env or {}):
         whole = {**os.environ, "PYTHONWARNINGS": "default", **(env or {})}
         async with _running(await warm_process(args, str(cwd), whole, stdin, files, passed)) as running:
             yield running

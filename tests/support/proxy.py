@@ -23,7 +23,7 @@ class HttpProxy:
     async def running(self, tls: ssl.SSLContext | None = None) -> AsyncIterator["HttpProxy"]:
         server = await asyncio.start_server(self._connected, "127.0.0.1", 0, ssl=tls)
         self.port = server.sockets[0].getsockname()[1]
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             try:
                 yield self
             finally:

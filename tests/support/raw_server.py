@@ -32,7 +32,7 @@ class RawServer:
         server = await asyncio.start_server(self._connected, "127.0.0.1", 0, ssl=tls)
         port = server.sockets[0].getsockname()[1]
         self.url = f"{'https' if tls else 'http'}://{host}:{port}/v1/x?a=%2C"
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             try:
                 yield self
             finally:

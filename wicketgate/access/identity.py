@@ -200,7 +200,8 @@ class HashedKey:
     expires_at: float | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "identity", replace(self.identity, key_id=self.id))
+        if self.identity.key_id != self.id:
+            object.__setattr__(self, "identity", replace(self.identity, key_id=self.id))
 
     def fault(self, now: float) -> FailureReason | None:
         """Returns why the key is not good at *now*; None if it is."""

@@ -10,15 +10,16 @@ import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import httpx
-from joserfc.errors import JoseError
-from joserfc.jwk import ECKey, Key, OKPKey, RSAKey
 
 from wicketgate.net import HttpClient, fetch
 from wicketgate.net.outgoing import TOO_SLOW, trouble_of
+
+if TYPE_CHECKING:
+    from joserfc.jwk import Key
 
 log = logging.getLogger("wicketgate.access")
 
@@ -34,8 +35,6 @@ _PATIENCE_S = 1.0
 """A token whose key is old waits so long for the issuer to say whether it has that key still."""
 
 _MAX_KEYS = 100
-_LEAST_RSA_BITS = 2_048
-_KINDS: Mapping[str, type[RSAKey | ECKey | OKPKey]] = {"RSA": RSAKey, "EC": ECKey, "OKP": OKPKey}
 _KIND_OF = {"RS": "RSA", "PS": "RSA", "ES": "EC", "Ed": "OKP"}
 _MOST_TRIED = 4
 
@@ -113,7 +112,7 @@ class PublishedKey:
     id: str | None
     kind: str
     algorithm: str | None
-    key: Key
+    key: "Key"
 
     def fits(self, algorithm: str) -> bool:
         return self.kind == _KIND_OF.get(algorithm[:2]) and self.algorithm in (None, algorithm)
@@ -134,16 +133,12 @@ def _read_key(entry: object) -> PublishedKey | None:
     operations, key_id, algorithm, kind = (entry.get(name) for name in ("key_ops", "kid", "alg", "kty"))
     if operations is not None and not (isinstance(operations, list) and "verify" in operations):
         return None
-    maker = _KINDS.get(kind) if isinstance(kind, str) else None
-    if maker is None or not isinstance(kind, str):
+    if not isinstance(kind, str):
         return None
-    # The library judges the other members of an entry, and fails for odd ones that do not matter here.
-    material = {name: entry[name] for name in ("kty", "n", "e", "crv", "x", "y") if name in entry}
-    try:
-        key = maker.import_key(material)
-    except (JoseError, ValueError, TypeError, KeyError, AttributeError):
-        return None
-    if isinstance(key, RSAKey) and key.raw_value.key_size < _LEAST_RSA_BITS:
+    from wicketgate.access.jose import public_key
+
+    key = public_key(kind, entry)
+    if key is None:
         return None
     return PublishedKey(
         key_id if isinstance(key_id, str) else None, kind, algorithm if isinstance(algorithm, str) else None, key
@@ -174,7 +169,7 @@ class KeySet:
         """The number of keys; None before the first fetch."""
         return None if self._keys is None else len(self._keys)
 
-    async def find(self, algorithm: str, key_id: str | None) -> Sequence[Key]:
+    async def find(self, algorithm: str, key_id: str | None) -> "Sequence[Key]":
         """Returns the keys that may have signed a token; none if the issuer has no such key. Raises IssuerAway if that
         cannot be said now."""
         age = self._age()
@@ -200,7 +195,7 @@ class KeySet:
         """Returns true while the issuer is being asked, which whoever comes can wait for, and *pause_s* after that."""
         return self._fetching is not None or self._now() - self._tried_at >= pause_s
 
-    def _held(self, algorithm: str, key_id: str | None) -> Sequence[Key]:
+    def _held(self, algorithm: str, key_id: str | None) -> "Sequence[Key]":
         if self._keys is None or self._age() >= STALE_S:
             return ()
         fitting = (each for each in self._keys if each.fits(algorithm))

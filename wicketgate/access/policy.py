@@ -9,89 +9,21 @@ A tool has several names (``ToolNames``), which servers and plugins choose. The 
 and of the outcomes the strictest counts, so that no name loosens anything (ACCESS-47). Nearly all tools have the same
 rules under every name, and these are decided as if they had one.
 
-The types of a condition, which is written in CEL, are checked when it is loaded, and an evaluation ends within ten
-thousand steps. A condition that cannot be evaluated raises, so that the rule can deny."""
+Of the rules with one pattern, those whose conditions read arguments are asked together first, so that a call pays
+little for the many that are false (ACCESS-202)."""
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import groupby
 from typing import Any, Literal
 
-from cel_expr_python import cel  # type: ignore[import-untyped]
-
 from wicketgate.access.approvers import Need, Needs, described
+from wicketgate.access.conditions import Asked, CannotEvaluate, Condition, Joined, join
 from wicketgate.access.identity import Identity, Reach, reach_of
 from wicketgate.catalog.name_patterns import compile_glob, split_pattern
 from wicketgate.catalog.tool_id import ToolNames, namespace_of
-
-_MAX_CONDITION_CHARS = 2_000
-_ABOUT_CALLER = {
-    "actor": cel.Type.STRING,
-    "permissions": cel.Type.List(cel.Type.STRING),
-    "roles": cel.Type.List(cel.Type.STRING),
-    "claims": cel.Type.Map(cel.Type.STRING, cel.Type.DYN),
-}
-_ABOUT_CALL = {**_ABOUT_CALLER, "args": cel.Type.Map(cel.Type.STRING, cel.Type.DYN)}
-_CALLER_ONLY = cel.NewEnv(variables=_ABOUT_CALLER)
-_WITH_ARGS = cel.NewEnv(variables=_ABOUT_CALL)
-# The binding raises these for values that CEL does not have, and for an evaluation over its budget.
-_FAILURES = (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError)
-
-
-class CannotEvaluate(Exception):
-    """The condition has no value for this call. The text is for the log."""
-
-
-class Condition:
-    """A compiled condition. *needs_args*: it reads the arguments of a call; otherwise the identity decides it."""
-
-    def __init__(self, source: str) -> None:
-        """Raises ValueError that says what is wrong with *source*."""
-        if not source.strip() or len(source) > _MAX_CONDITION_CHARS:
-            raise ValueError(f"must be an expression of 1 to {_MAX_CONDITION_CHARS} characters")
-        self.source = source
-        self.needs_args = False
-        # Claims may be long, and are converted only for a condition that may read them.
-        self.reads_claims = "claims" in source
-        try:
-            self._compiled = _CALLER_ONLY.compile(source)
-        except _FAILURES:
-            self.needs_args = True
-            self._compiled = _compile_with_args(source)
-        if self._compiled.return_type() not in (cel.Type.BOOL, cel.Type.DYN):
-            raise ValueError("must be true or false: compare something")
-
-    def __eq__(self, other: object) -> bool:
-        """Compares sources, so that rules which are read again equal those in force."""
-        return isinstance(other, Condition) and other.source == self.source
-
-    def __hash__(self) -> int:
-        return hash(self.source)
-
-    def holds(self, identity: Identity, args: Mapping[str, Any]) -> bool:
-        """Takes some 5 µs and the time to convert *args*. Raises CannotEvaluate."""
-        data: dict[str, Any] = {
-            "actor": identity.actor,
-            "permissions": list(identity.permissions),
-            "roles": list(identity.roles),
-            "claims": dict(identity.claim_values()) if self.reads_claims else {},
-        }
-        try:
-            result = self._compiled.eval(data={**data, "args": dict(args)} if self.needs_args else data).plain_value()
-        except _FAILURES as error:
-            raise CannotEvaluate(str(error)) from None
-        # An error is a value of its own in CEL, whose plain form is its text.
-        if not isinstance(result, bool):
-            raise CannotEvaluate(str(result))
-        return result
-
-
-def _compile_with_args(source: str) -> Any:
-    try:
-        return _WITH_ARGS.compile(source)
-    except _FAILURES as error:
-        problem = str(error).partition("\n")[0].removeprefix("INVALID_ARGUMENT: ")
-        raise ValueError(f"not a condition over actor, permissions, roles, claims and args: {problem[:300]}") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +57,7 @@ class AccessRule:
 
 
 _MAX_KEPT_TOOLS = 50_000
+_MAX_KEPT_RIGHTS = 4_096
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,9 +102,27 @@ _DEFAULTS: Mapping[AccessDefault, Outcome] = {
 }
 _STRICTNESS: Mapping[type[Outcome], int] = {Allowed: 0, NeedsApproval: 1, Hidden: 2}
 
-_Chain = tuple[int, ...]
-_Chains = tuple[tuple[_Chain, ...], ...]
+_Chains = tuple[tuple["_Chain", ...], ...]
 """The rules that match a tool: by namespace, the different chains of its names there."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Chain:
+    """The rules that match a name, by their places; those of one policy are one object where the rules are the same.
+    *parts* are these in their order, neighbours that can be passed over together with what joins them."""
+
+    rules: tuple[int, ...]
+    parts: tuple[tuple[Joined | None, tuple[int, ...]], ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ToolGroup:
+    """Tools in the same *namespaces* that the same rules match: their *ids* and *names*."""
+
+    namespaces: tuple[str, ...]
+    chains: _Chains
+    ids: tuple[str, ...]
+    names: tuple[ToolNames, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,10 +180,20 @@ class AccessPolicy:
         self._patterns = [(compile_glob(namespace), compile_glob(name)) for namespace, name in globs]
         self._by_actor = any(rule.when and not rule.when.needs_args for rule in self.rules)
         self._by_claims = any(rule.when and rule.when.reads_claims for rule in self.rules)
-        self._cached_rights = lru_cache(maxsize=1_024)(self._make_rights)
+        self._joined = _joined(self.rules)
+        self._about_callers = join(
+            {index: rule.when for index, rule in enumerate(self.rules) if rule.when and not rule.when.needs_args}
+        )
+        # The effects that are the same for all callers: only permissions and conditions about a caller make others.
+        self._granted = [_Effect(self._outcome(index), _on_args(rule)) for index, rule in enumerate(self.rules)]
+        self._cached_rights = lru_cache(maxsize=_MAX_KEPT_RIGHTS)(self._make_rights)
+        self._one_object = lru_cache(maxsize=_MAX_KEPT_RIGHTS)(_itself)
+        self._hidden = lru_cache(maxsize=_MAX_KEPT_RIGHTS)(self._make_hidden)
         self._in_namespace = lru_cache(maxsize=1_024)(self._match_namespace)
+        self._chain_of = lru_cache(maxsize=_MAX_KEPT_TOOLS)(self._make_chain)
         self._chain = lru_cache(maxsize=_MAX_KEPT_TOOLS)(self._match)
         self._chains = lru_cache(maxsize=_MAX_KEPT_TOOLS)(self._match_names)
+        self._best_of = lru_cache(maxsize=_MAX_KEPT_TOOLS)(_best_outcome)
 
     def decide(self, identity: Identity, names: ToolNames, args: Mapping[str, Any] | None = None) -> Decision:
         """Decides about a tool for *identity*: without *args* about the tool, with them about this call."""
@@ -241,25 +202,29 @@ class AccessPolicy:
             return Hidden(f"needs the permission {missing}")
         found = self._best(rights, chains)
         # Without arguments, or without rules, there is nothing more to decide.
-        if args is None or isinstance(found, Hidden) or chains == _NO_RULE:
+        if args is None or isinstance(found, Hidden):
             return found
         if len(chains) == 1 and len(chains[0]) == 1:
-            called = self._outcome_of_call(rights, chains[0][0], identity, args) or self.decision_without_rules
+            if not chains[0][0].rules:
+                return found
+            asked = self._asked(identity, args)
+            called = self._outcome_of_call(rights, chains[0][0], asked) or self.decision_without_rules
         else:
-            called = self._combined(chains, lambda chain: self._outcome_of_call(rights, chain, identity, args))
+            asked = self._asked(identity, args)
+            called = self._combined(chains, lambda chain: self._outcome_of_call(rights, chain, asked))
         return Denied(called.reason) if isinstance(called, Hidden) else called
 
     def rules_on_all_of(self, identity: Identity, server: str) -> Outcome:
         """Decides by the rules about every tool of the upstream *server*, whatever the permissions of *identity*. They
         also hold for its resources and prompts, as for a call without arguments (ACCESS-74)."""
         rights, chain = self.rights(identity), self._chain(namespace_of(server), "*")
-        return self._outcome_of_call(rights, chain, identity, {}) or self.decision_without_rules
+        return self._outcome_of_call(rights, chain, self._asked(identity, {})) or self.decision_without_rules
 
     def rules_on(self, identity: Identity, names: ToolNames) -> Outcome:
         """Decides by the rules alone about what has *names*, whatever the permissions of *identity*, as for a call
         without arguments (ACCESS-78)."""
-        rights = self.rights(identity)
-        return self._combined(self._chains(names), lambda chain: self._outcome_of_call(rights, chain, identity, {}))
+        rights, asked = self.rights(identity), self._asked(identity, {})
+        return self._combined(self._chains(names), lambda chain: self._outcome_of_call(rights, chain, asked))
 
     def same(self, other: "AccessPolicy") -> bool:
         """Returns whether both decide alike, because their rules and defaults are equal."""
@@ -271,24 +236,43 @@ class AccessPolicy:
         return _DEFAULTS[self.default]
 
     def rights(self, identity: Identity) -> Rights:
+        """Returns the rights of *identity*; equal ones are one object."""
         if not self._by_actor:
             return self._cached_rights("", identity.permissions, (), "")
         claims = identity.claims if self._by_claims else ""
         return self._cached_rights(identity.actor, identity.permissions, identity.roles, claims)
 
-    def visible(self, rights: Rights, tools: Iterable[tuple[str, ToolNames]]) -> frozenset[str]:
-        """Returns the ids of those of *tools* (id, names) that exist for a holder of *rights*."""
+    def grouped(self, tools: Iterable[tuple[str, ToolNames]]) -> Sequence["ToolGroup"]:
+        """Returns *tools* (id, names) in groups about which most callers have one decision."""
+        groups: defaultdict[tuple[tuple[str, ...], _Chains], list[tuple[str, ToolNames]]] = defaultdict(list)
+        for tool_id, names in tools:
+            groups[tuple(namespace for namespace, _ in names), self._chains(names)].append((tool_id, names))
+        return [
+            ToolGroup(namespaces, chains, tuple(tool_id for tool_id, _ in some), tuple(names for _, names in some))
+            for (namespaces, chains), some in groups.items()
+        ]
+
+    def visible(self, rights: Rights, groups: Iterable["ToolGroup"]) -> frozenset[str]:
+        """Returns the ids of those tools in *groups* that exist for a holder of *rights*."""
+        reach = rights.reach
+        named = {namespace for namespace, _ in reach.tools}
         shown: dict[_Chains, bool] = {}
         found: list[str] = []
-        for tool_id, names in tools:
-            if not rights.reach.everything and _missing_permission(rights.reach, names):
+        for group in groups:
+            whole = reach.everything or reach.namespaces.issuperset(group.namespaces)
+            if not (
+                whole or reach.names or all(each in reach.namespaces or each in named for each in group.namespaces)
+            ):
                 continue
-            # Most tools share their chains with many others.
-            chains = self._chains(names)
-            if chains not in shown:
-                shown[chains] = not isinstance(self._best(rights, chains), Hidden)
-            if shown[chains]:
-                found.append(tool_id)
+            if group.chains not in shown:
+                shown[group.chains] = not isinstance(self._best(rights, group.chains), Hidden)
+            if not shown[group.chains]:
+                continue
+            if whole:
+                found += group.ids
+            else:
+                each = zip(group.ids, group.names, strict=True)
+                found += [tool_id for tool_id, names in each if not _missing_permission(reach, names)]
         return frozenset(found)
 
     def steps(self, identity: Identity, names: ToolNames) -> Sequence[RuleStep]:
@@ -305,15 +289,15 @@ class AccessPolicy:
         return steps
 
     def _steps(self, identity: Identity, name: str, chain: _Chain) -> Iterator[RuleStep]:
-        for index, effect in _effects(self.rights(identity), chain):
+        for index, effect in _effects(self.rights(identity), chain.rules):
             condition = effect.condition.source if effect.condition else ""
             yield RuleStep(name, self._label(index), condition, effect.outcome, self.rules[index])
 
     def _best(self, rights: Rights, chains: _Chains) -> Outcome:
         # Nearly all tools have one chain; this is the way of every call.
         if len(chains) == 1 and len(chains[0]) == 1:
-            return _best_outcome(rights, chains[0][0]) or self.decision_without_rules
-        return self._combined(chains, lambda chain: _best_outcome(rights, chain))
+            return self._best_of(rights, chains[0][0]) or self.decision_without_rules
+        return self._combined(chains, lambda chain: self._best_of(rights, chain))
 
     def _combined(self, chains: _Chains, outcome: Callable[[_Chain], Outcome | None]) -> Outcome:
         """Returns the strictest outcome of all *chains*. A namespace in which no rule decides gets the default."""
@@ -324,41 +308,55 @@ class AccessPolicy:
         )
         return _strictest(by_namespace) or default
 
-    def _outcome_of_call(
-        self, rights: Rights, chain: _Chain, identity: Identity, args: Mapping[str, Any]
-    ) -> Outcome | None:
+    def _asked(self, identity: Identity, args: Mapping[str, Any]) -> Asked:
+        return Asked(identity, args, claims=self._by_claims)
+
+    def _outcome_of_call(self, rights: Rights, chain: _Chain, asked: Asked) -> Outcome | None:
         """Returns None if no rule of *chain* holds."""
-        for index, effect in _effects(rights, chain):
-            try:
-                if effect.condition is None or effect.condition.holds(identity, args):
+        for together, rules in chain.parts:
+            if together is not None and together.none_holds(asked):
+                continue
+            for index, effect in _effects(rights, rules):
+                if effect.condition is None:
                     return effect.outcome
-            except CannotEvaluate as failure:
-                return self._not_evaluated(index, failure)
+                try:
+                    if effect.condition.holds(asked):
+                        return effect.outcome
+                except CannotEvaluate as failure:
+                    return self._not_evaluated(index, failure)
         return None
 
     def _make_rights(self, actor: str, permissions: tuple[str, ...], roles: tuple[str, ...], claims: str) -> Rights:
         identity = Identity(actor, permissions, roles=roles, claims=claims)
-        effects = tuple(self._effect(index, identity) for index in range(len(self.rules)))
-        return Rights(reach_of(permissions), effects, self.default)
+        asked = self._asked(identity, {})
+        false = {each for each in dict.fromkeys(self._about_callers.values()) if each.none_holds(asked)}
+        effects = tuple(
+            None if self._about_callers.get(index) in false else self._effect(index, identity, asked)
+            for index in range(len(self.rules))
+        )
+        return self._one_object(Rights(reach_of(permissions), effects, self.default))
 
-    def _effect(self, index: int, identity: Identity) -> _Effect | None:
+    def _effect(self, index: int, identity: Identity, asked: Asked) -> _Effect | None:
         rule = self.rules[index]
         # A condition on the caller alone is decided here, once; one on arguments is kept for the call.
         if rule.when is not None and not rule.when.needs_args:
             try:
-                return _Effect(self._outcome(index, identity), None) if rule.when.holds(identity, {}) else None
+                if not rule.when.holds(asked):
+                    return None
             except CannotEvaluate as failure:
                 return _Effect(self._not_evaluated(index, failure), None)
-        return _Effect(self._outcome(index, identity), rule.when)
+        if isinstance(self._granted[index].outcome, Hidden):
+            return self._granted[index]
+        missing = rule.missing(identity)
+        return self._hidden(index, missing) if missing else self._granted[index]
 
-    def _outcome(self, index: int, identity: Identity) -> Outcome:
+    def _outcome(self, index: int) -> Outcome:
+        """Returns the outcome for a caller that lacks no permission."""
         rule = self.rules[index]
         if rule.visibility == "internal":
             return Hidden(f"{self._label(index)}: internal")
         if rule.effect == "deny":
             return Hidden(f"{self._label(index)}: denied")
-        if missing := rule.missing(identity):
-            return Hidden(f"{self._label(index)}: {missing}")
         match rule.approval:
             case "never":
                 return Allowed()
@@ -366,6 +364,9 @@ class AccessPolicy:
                 return NeedsApproval()
             case need:
                 return NeedsApproval((need,))
+
+    def _make_hidden(self, index: int, missing: str) -> _Effect:
+        return _Effect(Hidden(f"{self._label(index)}: {missing}"), _on_args(self.rules[index]))
 
     def _not_evaluated(self, index: int, failure: CannotEvaluate) -> Hidden:
         return Hidden(f"{self._label(index)}: when cannot be evaluated: {failure}")
@@ -385,13 +386,32 @@ class AccessPolicy:
                 chain.append(index)
                 if self.rules[index].when is None:
                     break
-        return tuple(chain)
+        return self._chain_of(tuple(chain))
+
+    def _make_chain(self, rules: tuple[int, ...]) -> _Chain:
+        parts = tuple((together, tuple(some)) for together, some in groupby(rules, self._joined.get))
+        return _Chain(rules, parts)
 
     def _match_namespace(self, namespace: str) -> tuple[int, ...]:
         return tuple(index for index, (glob, _) in enumerate(self._patterns) if glob is None or glob(namespace))
 
 
-_NO_RULE: _Chains = (((),),)
+def _joined(rules: Sequence[AccessRule]) -> dict[int, Joined]:
+    """Joins the conditions on arguments of the rules with one pattern: whatever tool is called, all or none of them
+    match it."""
+    by_pattern: defaultdict[str, dict[int, Condition]] = defaultdict(dict)
+    for index, rule in enumerate(rules):
+        if condition := _on_args(rule):
+            by_pattern[rule.match][index] = condition
+    return {index: each for conditions in by_pattern.values() for index, each in join(conditions).items()}
+
+
+def _on_args(rule: AccessRule) -> Condition | None:
+    return rule.when if rule.when is not None and rule.when.needs_args else None
+
+
+def _itself(rights: Rights) -> Rights:
+    return rights
 
 
 def _missing_permission(reach: Reach, names: ToolNames) -> str:
@@ -413,9 +433,9 @@ def _strictest(outcomes: Iterable[Outcome]) -> Outcome | None:
     return strictest
 
 
-def _effects(rights: Rights, chain: Sequence[int]) -> Iterator[tuple[int, _Effect]]:
-    """Yields the effects of the rules in *chain*, up to the first that holds without a condition on arguments."""
-    for index in chain:
+def _effects(rights: Rights, rules: Sequence[int]) -> Iterator[tuple[int, _Effect]]:
+    """Yields the effects of *rules*, up to the first that holds without a condition on arguments."""
+    for index in rules:
         effect = rights.effects[index]
         if effect is not None:
             yield index, effect
@@ -429,7 +449,7 @@ def _best_outcome(rights: Rights, chain: _Chain) -> Outcome | None:
     asks: Outcome | None = None
     first: Outcome | None = None
     may_hold_none = True
-    for index in chain:
+    for index in chain.rules:
         effect = rights.effects[index]
         if effect is None:
             continue

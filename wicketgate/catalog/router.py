@@ -172,6 +172,12 @@ class Router:
                 postings.pop(term, None)
         return Router(postings, indexed)
 
+    def work(self, query: str) -> int:
+        """Returns the number of postings that the terms of *query* have: a bound on what ``route`` reads of them."""
+        asked = _query_terms(query[:MAX_QUERY_CHARS])
+        wanted = {*asked, *(other for term in asked for other in synonyms(term))}
+        return sum(len(known.impacts) for term in wanted if (known := self._postings.get(term)))
+
     def route(
         self, query: str, k: int, visible: Visible | None = None, *, learned: Learned | None = None
     ) -> list[tuple[str, float]]:

@@ -1,6 +1,5 @@
 """Makes the stores of what calls leave to later calls: quotas, kept results, seen cards."""
 
-import sqlite3
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from time import monotonic, time
@@ -15,13 +14,10 @@ from wicketgate.storage.memory_store import MemorySessionStore
 from wicketgate.storage.open_quota import OpenQuotaStore, SharedQuota
 from wicketgate.storage.open_results import OpenResultStore
 from wicketgate.storage.open_sessions import OpenSessionStore
-from wicketgate.storage.sqlite_file import prepare
-from wicketgate.storage.sqlite_quota import SQLiteQuotaStore, make_quota_table
-from wicketgate.storage.sqlite_results import SQLiteResultStore, make_result_tables
-from wicketgate.storage.sqlite_sessions import SQLiteSessionStore, make_session_tables
-from wicketgate.storage.sqlite_writer import SQLiteWriter
 
 if TYPE_CHECKING:
+    import sqlite3
+
     from wicketgate.storage.redis.client import RedisLink
 
 
@@ -56,10 +52,21 @@ def make_call_state(
         return _open(RedisQuotaStore(redis), RedisResultStore(redis), RedisSessionStore(redis), measures)
     if settings.sqlite_file is None:
         return CallState(MemoryQuotaStore(monotonic), MemoryResultStore(monotonic), MemorySessionStore(monotonic))
+    from wicketgate.storage.sqlite_file import prepare
+    from wicketgate.storage.sqlite_quota import SQLiteQuotaStore, make_quota_table
+    from wicketgate.storage.sqlite_results import SQLiteResultStore, make_result_tables
+    from wicketgate.storage.sqlite_sessions import SQLiteSessionStore, make_session_tables
+    from wicketgate.storage.sqlite_writer import SQLiteWriter
+
+    def make_tables(disk: "sqlite3.Connection") -> None:
+        make_quota_table(disk)
+        make_result_tables(disk)
+        make_session_tables(disk)
+
     file = settings.sqlite_file.absolute()
-    prepare(file, _make_tables)
+    prepare(file, make_tables)
     # One thread for the three: they would only wait for one another's lock.
-    writer = SQLiteWriter(file, _make_tables, measures=measures)
+    writer = SQLiteWriter(file, make_tables, measures=measures)
     stores = SQLiteQuotaStore(writer, time), SQLiteResultStore(writer, time), SQLiteSessionStore(writer, time)
     return _open(*stores, measures, writer.aclose)
 
@@ -78,9 +85,3 @@ def _open(
         OpenSessionStore(sessions, modes, monotonic),
         close,
     )
-
-
-def _make_tables(disk: sqlite3.Connection) -> None:
-    make_quota_table(disk)
-    make_result_tables(disk)
-    make_session_tables(disk)

@@ -27,12 +27,8 @@ from wicketgate.engine.sealed_approvals import OnceStore
 from wicketgate.engine.tool_rounds import EngineLimits
 from wicketgate.engine.turn import ModelWindow
 from wicketgate.engine.waiting_calls import WaitingCalls
-from wicketgate.models.anthropic.exchange import AnthropicMessagesProvider
 from wicketgate.models.endpoint import ModelAddress, Timeouts
-from wicketgate.models.openai.exchange import OpenAIChatProvider
-from wicketgate.models.openai.request import DIALECTS, dialect_of
 from wicketgate.models.provider import Provider
-from wicketgate.models.scripted.model import ScriptedModel
 from wicketgate.net import Outgoing
 from wicketgate.peers import Peers
 from wicketgate.storage.kept_journal import KeptJournal
@@ -40,7 +36,6 @@ from wicketgate.storage.measures import StorageMeasures
 from wicketgate.storage.memory_journal import JournalBounds, MemoryJournal
 from wicketgate.storage.once_store import MemoryOnceStore, SQLiteOnceStore
 from wicketgate.storage.run_store import RunStore
-from wicketgate.storage.sqlite_runs import SQLiteRunStore
 from wicketgate.tokens import TokenCounter
 
 if TYPE_CHECKING:
@@ -52,7 +47,7 @@ log = logging.getLogger("wicketgate.approvals")
 def make_provider(settings: ModelSettings, outgoing: Outgoing) -> Provider:
     """Makes the configured model with its fallbacks. Raises ConfigError."""
     if settings.provider == "scripted" and not settings.fallbacks:
-        return ScriptedModel()
+        return _provider(settings, settings, outgoing, settings.context_tokens)
     return FallbackProvider(
         list(_candidates(settings, outgoing)),
         Patience(settings.attempts, settings.patience_s),
@@ -78,11 +73,15 @@ def _candidates(settings: ModelSettings, outgoing: Outgoing) -> Iterator[Candida
 
 def _provider(choice: ModelChoice, settings: ModelSettings, outgoing: Outgoing, context_tokens: int) -> Provider:
     if choice.provider == "scripted":
+        from wicketgate.models.scripted.model import ScriptedModel
+
         return ScriptedModel()
     api_key = choice.api_key.get_secret_value() if choice.api_key else None
     timeouts = Timeouts(settings.first_event_timeout_s, settings.idle_timeout_s, settings.stall_timeout_s)
     address = ModelAddress(choice.base_url, api_key, timeouts, outgoing)
     if choice.provider == "anthropic-messages":
+        from wicketgate.models.anthropic.exchange import AnthropicMessagesProvider
+
         return AnthropicMessagesProvider(
             address,
             choice.model,
@@ -90,6 +89,9 @@ def _provider(choice: ModelChoice, settings: ModelSettings, outgoing: Outgoing, 
             max_tokens=choice.max_tokens or settings.answer_tokens,
             extra=choice.extra,
         )
+    from wicketgate.models.openai.exchange import OpenAIChatProvider
+    from wicketgate.models.openai.request import DIALECTS, dialect_of
+
     return OpenAIChatProvider(
         address,
         choice.model,
@@ -144,6 +146,8 @@ def _make_journal(
 
         store: RunStore = RedisRunStore(redis, bounds, replica)
     elif file is not None:
+        from wicketgate.storage.sqlite_runs import SQLiteRunStore
+
         store = SQLiteRunStore(file, bounds, time, replica, measures)
     else:
         return MemoryJournal(bounds, monotonic)

@@ -27,10 +27,6 @@ from wicketgate.storage.measures import StorageMeasures
 from wicketgate.storage.memory_learned import MemoryLearnedStore
 from wicketgate.storage.memory_mcp_sessions import MemoryMcpSessionStore
 from wicketgate.storage.memory_store import MemoryArtifactStore
-from wicketgate.storage.sqlite_calls import SQLiteCallStore
-from wicketgate.storage.sqlite_learned import SQLiteLearnedStore
-from wicketgate.storage.sqlite_mcp_sessions import SQLiteMcpSessionStore
-from wicketgate.storage.sqlite_store import SQLiteArtifactStore
 from wicketgate.tokens import TokenCounter
 
 log = logging.getLogger("wicketgate.storage")
@@ -124,6 +120,8 @@ def make_artifact_store(
         return RedisArtifactStore(redis, settings.max_bytes, settings.max_age_s, time)
     if settings.sqlite_file is None:
         return MemoryArtifactStore(settings.max_bytes, settings.max_age_s, monotonic)
+    from wicketgate.storage.sqlite_store import SQLiteArtifactStore
+
     return SQLiteArtifactStore(settings.sqlite_file, settings.max_bytes, settings.max_age_s, time, measures)
 
 
@@ -137,6 +135,8 @@ def make_learned_store(
         return RedisLearnedStore(redis, time)
     if settings.sqlite_file is None:
         return MemoryLearnedStore(monotonic)
+    from wicketgate.storage.sqlite_learned import SQLiteLearnedStore
+
     return SQLiteLearnedStore(settings.sqlite_file, time, measures)
 
 
@@ -154,6 +154,8 @@ def make_call_store(
         return RedisCallStore(redis, most_bytes)
     if settings.sqlite_file is None:
         return None
+    from wicketgate.storage.sqlite_calls import SQLiteCallStore
+
     return SQLiteCallStore(settings.sqlite_file, time, measures, most_bytes)
 
 
@@ -167,6 +169,8 @@ def make_mcp_session_store(
         return RedisMcpSessionStore(redis)
     if settings.sqlite_file is None:
         return MemoryMcpSessionStore(monotonic)
+    from wicketgate.storage.sqlite_mcp_sessions import SQLiteMcpSessionStore
+
     return SQLiteMcpSessionStore(settings.sqlite_file, time, measures)
 
 

@@ -186,9 +186,15 @@ class _Variables:
     def put_into(self, value: Any, where: str = "") -> Any:
         """Returns *value* with all variables in place, at any depth."""
         if isinstance(value, dict):
-            return {key: self.put_into(item, f"{where}.{key}" if where else str(key)) for key, item in value.items()}
+            return {
+                key: self.put_into(item, f"{where}.{key}" if where else str(key)) if _may_have(item) else item
+                for key, item in value.items()
+            }
         if isinstance(value, list):
-            return [self.put_into(item, f"{where}[{index}]") for index, item in enumerate(value)]
+            return [
+                self.put_into(item, f"{where}[{index}]") if _may_have(item) else item
+                for index, item in enumerate(value)
+            ]
         return self._text(value, where) if isinstance(value, str) else value
 
     def _text(self, text: str, where: str) -> str:
@@ -216,3 +222,8 @@ class _Variables:
         like = get_close_matches(name, self._environ, 1, 0.75)
         meant = f"did you mean {like[0]}? " if like else ""
         return f"the environment variable {name} is not set ({meant}${{{name}:-default}} gives a default)"
+
+
+def _may_have(value: Any) -> bool:
+    """Returns whether a variable may stand in *value*: in few of thousands of texts."""
+    return "$" in value if isinstance(value, str) else isinstance(value, dict | list)

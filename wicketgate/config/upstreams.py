@@ -30,8 +30,6 @@ from wicketgate.upstreams.mcp.shared_stdio import SharedProgram, shared_stdio_tr
 from wicketgate.upstreams.mcp.sse import sse_transport
 from wicketgate.upstreams.mcp.stdio import LastWords, stdio_transport
 from wicketgate.upstreams.mcp.upstream import McpServerUpstream
-from wicketgate.upstreams.openapi.upstream import DocumentSource, FileSource, OpenApiUpstream, ServiceAccess, UrlSource
-from wicketgate.upstreams.python.upstream import PythonUpstream
 
 UsersOf = Callable[[UpstreamSettings], UserCredentials]
 """Gives the credentials of all callers at one upstream."""
@@ -116,6 +114,8 @@ def make_upstream(
     secrets, log = secrets or KnownSecrets(), log or ServerLog(time)
     if settings.python:
         folder = str(Path(settings.cwd or ".").resolve())
+        from wicketgate.upstreams.python.upstream import PythonUpstream
+
         return PythonUpstream(settings.name, settings.python, threads=settings.threads, folder=folder)
     if settings.openapi:
         return _openapi_upstream(settings, outgoing, secrets, turns)
@@ -214,6 +214,14 @@ def _openapi_upstream(
 ) -> Upstream:
     http = make_http_client(outgoing)
     headers, credentials = revealed(settings.headers), _credentials(settings, outgoing, secrets)
+    from wicketgate.upstreams.openapi.upstream import (
+        DocumentSource,
+        FileSource,
+        OpenApiUpstream,
+        ServiceAccess,
+        UrlSource,
+    )
+
     source: DocumentSource
     if "://" in settings.openapi:
         # The service's credential is sent for its document too, unless the document is on a different server.

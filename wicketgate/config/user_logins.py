@@ -33,6 +33,7 @@ def make_user_logins(
     settings: Settings,
     report: Callable[[GrantEvent], None],
     counts: LoginCounts,
+    issuers: Issuers,
     measures: StorageMeasures | None = None,
     redis: "RedisLink | None" = None,
     *,
@@ -59,7 +60,7 @@ def make_user_logins(
         raise ConfigError("upstreams.callback: with logins another name is needed; this one is a path here")
     rows = make_sealed_rows(settings, measures, redis)
     number = lambda: secrets.randbits(_NUMBER_BITS)  # noqa: E731
-    return UserLogins(rows, settings.server.public_url, time, monotonic, number, report, counts)
+    return UserLogins(rows, settings.server.public_url, time, monotonic, number, report, counts, issuers.behind)
 
 
 def users_of(logins: UserLogins | None, outgoing: Outgoing) -> UsersOf:
@@ -109,9 +110,10 @@ def make_browser_logins(
         return None
     return BrowserLogins(
         issuers,
-        logins.rows.seal,
+        logins.rows,
         lambda url: Carrier(outgoing, [url], setting="auth.issuers"),
         logins.public_url,
         time,
+        monotonic,
         id_tokens,
     )

@@ -6,7 +6,6 @@ prompt has its summary and its handle, and the manager keeps the whole of it. Ev
 items, phase and query give an equal prompt, byte for byte.
 """
 
-import json
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -118,7 +117,7 @@ class ContextManager:
         while item_id in self._items:
             number += 1
             item_id = f"{tool_call_id}:result:{number}"
-        text = json.dumps(sealed.envelope.as_dict(), ensure_ascii=False, separators=(",", ":"))
+        text = sealed.text
         item = ContextItem(item_id, ItemKind.tool_result, text, tool_call_id, {"tool": tool_name})
         self._items[item_id] = item
         self._shown[item_id] = sealed.envelope.artifacts

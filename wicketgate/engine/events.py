@@ -1,7 +1,7 @@
 """The five events of the stream and their bytes on the wire (CHAT-25, CHAT-26)."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from json.encoder import encode_basestring_ascii
 from typing import Any, ClassVar, Literal
@@ -92,6 +92,10 @@ _TEXT_HEAD = b'event: text-delta\ndata: {"content":"'
 _TEXT_END = b'"}\n\n'
 
 
+# ``json.dumps`` would make an encoder for each event.
+_json: Callable[[Any], str] = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
+
+
 def encode(event: Event) -> bytes:
     """One server-sent event. Pure ASCII: a lone surrogate or U+2028 in model output must not break the stream.
 
@@ -99,7 +103,7 @@ def encode(event: Event) -> bytes:
     """
     if isinstance(event, TextDelta):  # nearly all of them
         return b'event: text-delta\ndata: {"content":%b}\n\n' % encode_basestring_ascii(event.content).encode()
-    data = json.dumps(event.data(), separators=(",", ":"), allow_nan=False)
+    data = _json(event.data())
     return f"event: {event.name}\ndata: {data}\n\n".encode()
 
 

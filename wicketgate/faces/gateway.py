@@ -187,7 +187,7 @@ class GatewayFace:
         dry_run = fields.get("dry_run", False)
         if not isinstance(dry_run, bool):
             raise ArgsInvalid("dry_run must be true or false.", path=tool_id)
-        await self._runtime.browsing.prepare(context)
+        await self._runtime.browsing.prepare_call(tool_id, context)
         args = fields.get("args", {})
         if not dry_run and self._long_calls.may_leave(context):
             return await self._long_calls.execute(tool_id, args, context)

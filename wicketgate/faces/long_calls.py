@@ -6,7 +6,7 @@ selectors of ``tool_view`` are for such handles: ``wait`` and ``cancel``.
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import ExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import anyio
@@ -44,8 +44,14 @@ class Asked:
 
 
 def execution_result(execution: Execution) -> SurfaceResult:
-    result = json_result(execution.envelope.as_dict(), is_error=execution.envelope.status == "error")
-    return replace(result, cost=execution.cost, meta=execution.meta)
+    envelope = execution.envelope
+    return json_result(
+        envelope.as_dict(),
+        is_error=envelope.status == "error",
+        text=execution.text,
+        cost=execution.cost,
+        meta=execution.meta,
+    )
 
 
 class LongCalls:
@@ -98,8 +104,9 @@ class LongCalls:
             answer = (await self._runtime.viewing.left_behind(handle, context))["outcome"]
         if "error" in answer:
             raise unpack_error(answer["error"])
-        result = json_result(answer["result"], is_error=answer["is_error"])
-        return replace(result, cost=TokenCost(*answer["cost"]), meta=answer["meta"])
+        return json_result(
+            answer["result"], is_error=answer["is_error"], cost=TokenCost(*answer["cost"]), meta=answer["meta"]
+        )
 
     async def _ask(self, home: str, handle: str, selector: object, context: CallContext) -> Mapping[str, Any] | None:
         """The view as the *home* of the call gives it; None if that has ended. Raises UpstreamUnavailable."""

@@ -15,11 +15,12 @@ from wicketgate.catalog.tool_id import Visible
 from wicketgate.errors import ArgsInvalid, GatewayError, UpstreamRefused
 from wicketgate.faces.surface import Refusal, SurfaceResult, SurfaceTool
 from wicketgate.gateway.calls import DryRun
-from wicketgate.gateway.options import TokenCost, estimate_tokens
+from wicketgate.gateway.options import TokenCost
 from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.ports import CallContext
 from wicketgate.results.bulk import outweighs
 from wicketgate.results.envelope import ResultEnvelope
+from wicketgate.tokens import estimate_tokens
 
 CONNECTING = "The tool servers are still being connected. Try again in a moment."
 
@@ -131,13 +132,16 @@ def json_result(
     lines: str | None = None,
     naive_chars: int = 0,
     text: str | None = None,
+    cost: TokenCost | None = None,
+    meta: Mapping[str, Any] | None = None,
 ) -> SurfaceResult:
     """The result for *body*. *lines* is the text for a model, and for MCP clients, if it is not the JSON itself; *text*
-    is the JSON, if it is written already."""
+    is the JSON, if it is written already; *cost*, if it is known, otherwise four characters a token."""
     text = compact_json(body) if text is None else text
     shown = text if lines is None else lines
-    cost = TokenCost(estimate_tokens(len(shown)), estimate_tokens(naive_chars))
-    return SurfaceResult(({"type": "text", "text": shown},), body, text, is_error, cost, shown=shown)
+    if cost is None:
+        cost = TokenCost(estimate_tokens(len(shown)), estimate_tokens(naive_chars))
+    return SurfaceResult(({"type": "text", "text": shown},), body, text, is_error, cost, shown=shown, meta=meta or {})
 
 
 compact_json: Callable[[Any], str] = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode

@@ -3,15 +3,18 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import Protocol, TypeVar
 
-from wicketgate.access.policy import AccessPolicy
+from wicketgate.access.policy import AccessPolicy, Hidden
 from wicketgate.call_state import SessionStore
 from wicketgate.catalog.card import ChoiceCard, cache_order
 from wicketgate.catalog.card_lines import browse_lines
 from wicketgate.catalog.catalog import Catalog
 from wicketgate.catalog.graph import is_root, parse_path
+from wicketgate.catalog.learned_words import Learned
 from wicketgate.catalog.ranking import Ranking
-from wicketgate.catalog.router import weights_for
+from wicketgate.catalog.router import Router, weights_for
 from wicketgate.catalog.selectable import SelectableItem
 from wicketgate.catalog.shortlist import (
     MOST_SHOWN,
@@ -23,12 +26,27 @@ from wicketgate.catalog.shortlist import (
     hints,
     is_clear,
 )
+from wicketgate.catalog.tool_id import Visible
 from wicketgate.gateway.first_logins import FirstLogins, card_of
 from wicketgate.gateway.learning import Learning
 from wicketgate.gateway.snapshot import LARGE, Snapshot
 from wicketgate.heavy_work import in_line
 from wicketgate.ports import CallContext
 from wicketgate.tokens import TokenCounter
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+_FEW_POSTINGS = 10_000
+"""A query whose words have as many is ranked in a few milliseconds, on the loop."""
+
+
+class _Ranked(Protocol[T_co]):
+    """``Router.route`` or ``Router.explained``."""
+
+    def __call__(
+        self, router: Router, query: str, k: int, visible: Visible | None, /, *, learned: Learned | None
+    ) -> T_co: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,16 +97,34 @@ class Browsing:
         visible = snapshot.audience(access, context.identity).visible
         return snapshot.catalog.router.route(query, k, visible, learned=self._learning.words(context))
 
+    async def rank_beside(self, query: str, k: int, context: CallContext) -> list[tuple[str, float]]:
+        """Return the same as ``rank``; a query whose words are frequent is ranked off the loop (BROWSE-77)."""
+        router = self._in_force()[0].catalog.router
+        if router.work(query) <= _FEW_POSTINGS:
+            return self.rank(query, k, context)
+        return await self._off_the_loop(Router.route, query, k, context)
+
     async def rank_explained(self, query: str, k: int, context: CallContext) -> Ranking:
         """Return the same as ``rank``, with the reasons; off the loop before a large catalog (OPS-300)."""
         snapshot, access = self._in_force()
-        catalog, visible = snapshot.catalog, snapshot.audience(access, context.identity).visible
-        learned = self._learning.words(context)
-        if len(catalog.items) <= LARGE:
-            return catalog.router.explained(query, k, visible, learned=learned)
-        # The learned words change while the thread reads.
-        fixed = None if learned is None else weights_for(query, learned)
-        return await in_line(lambda: catalog.router.explained(query, k, visible, learned=fixed))
+        if len(snapshot.catalog.items) > LARGE:
+            return await self._off_the_loop(Router.explained, query, k, context)
+        visible = snapshot.audience(access, context.identity).visible
+        return snapshot.catalog.router.explained(query, k, visible, learned=self._learning.words(context))
+
+    async def _off_the_loop(self, ranked: "_Ranked[T]", query: str, k: int, context: CallContext) -> T:
+        """What *ranked* gives before the catalog and the rules in force, which may be others than when it began
+        (BROWSE-41)."""
+        while True:
+            snapshot, access = in_force = self._in_force()
+            router, visible = snapshot.catalog.router, snapshot.audience(access, context.identity).visible
+            learned = self._learning.words(context)
+            # The learned words change while the thread reads.
+            fixed = None if learned is None else weights_for(query, learned)
+            found = await in_line(partial(ranked, router, query, k, visible, learned=fixed))
+            if self._in_force() == in_force:
+                return found
+            await self.prepare(context)
 
     async def prepare(self, context: CallContext, path: object = None) -> None:
         """Work out, off the loop if it takes long, what a browse of *path* or of words needs: before a large catalog
@@ -100,10 +136,20 @@ class Browsing:
             prepared, access = in_force
             await prepared.prepare(access, context.identity, path)
 
+    async def prepare_call(self, tool_id: str, context: CallContext) -> None:
+        """As ``prepare``, before a call of *tool_id*: what the caller may see is asked for only where it may not see
+        that, whatever the number of callers (BROWSE-78)."""
+        snapshot, access = self._in_force()
+        item = snapshot.catalog.get(tool_id)
+        if item is None or isinstance(access.decide(context.identity, item.names), Hidden):
+            await self.prepare(context)
+        else:
+            await self._first_logins.look(context)
+
     async def query(self, query: str, top_k: int | None, context: CallContext) -> Browse:
         """The *top_k* tools that fit the words best, of those that the caller may use (BROWSE-1); with None, as many
         as their scores deserve (BROWSE-30)."""
-        ranked = self.rank(query, max(top_k or 0, MOST_SHOWN), context)
+        ranked = await self.rank_beside(query, max(top_k or 0, MOST_SHOWN), context)
         browse, best = await self._answer(ranked, top_k, context, stable=self.is_stable(context))
         self._learning.browsed(context, query, best)
         named = self._first_logins.cards(context, query)
@@ -116,13 +162,12 @@ class Browsing:
         """As ``query`` gives it best first, with the reasons, and nothing is remembered of it: for whoever looks
         at what a model would get."""
         ranking = await self.rank_explained(query, MOST_SHOWN, context)
-        return (await self._answer(self._still_there(ranking), None, context, stable=False))[0], ranking
+        return (await self._answer(_scores(ranking), None, context, stable=False))[0], ranking
 
     async def query_explained(self, query: str, context: CallContext) -> tuple[Browse, Ranking]:
         """As ``query`` gives it, with the reasons."""
         ranking = await self.rank_explained(query, MOST_SHOWN, context)
-        ranked = self._still_there(ranking)
-        browse, best = await self._answer(ranked, None, context, stable=self.is_stable(context))
+        browse, best = await self._answer(_scores(ranking), None, context, stable=self.is_stable(context))
         self._learning.browsed(context, query, best)
         return browse, ranking
 
@@ -151,11 +196,6 @@ class Browsing:
             await self._sessions.update(
                 context.session, [item.id], lambda seen: (None, seen.hydrated(item.id, item.digest))
             )
-
-    def _still_there(self, ranking: Ranking) -> list[tuple[str, float]]:
-        """The ranked tools of the catalog in force, which may have changed since."""
-        items = self._in_force()[0].catalog.items
-        return [(reason.tool_id, reason.score) for reason in ranking.reasons if reason.tool_id in items]
 
     async def _answer(
         self, ranked: Sequence[tuple[str, float]], top_k: int | None, context: CallContext, *, stable: bool
@@ -186,3 +226,7 @@ class Browsing:
         digests = {card.id: item.digest for card in tools if (item := catalog.get(card.id)) is not None}
         ids = [card.id for card in cards]
         return await self._sessions.update(context.session, ids, lambda seen: cache_order(seen, cards, digests))
+
+
+def _scores(ranking: Ranking) -> list[tuple[str, float]]:
+    return [(reason.tool_id, reason.score) for reason in ranking.reasons]

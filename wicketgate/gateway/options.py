@@ -1,7 +1,7 @@
 """The settings and parts of a runtime, each with a default that works: policies, stores, the meter.
 
 Tokens are estimates for the meter, four characters each, cheap enough for every call. Texts that have to fit a budget
-(cards, envelopes, the context) are counted exactly where they are fitted.
+(cards, envelopes, the context) are counted exactly where they come near it.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -108,18 +108,11 @@ def _declared_idempotent(item: SelectableItem) -> bool:
     return not item.side_effects and item.metadata.get("idempotentHint") is True
 
 
-CHARS_PER_TOKEN = 4
-
-
-def estimate_tokens(chars: int) -> int:
-    return -(-chars // CHARS_PER_TOKEN)
-
-
 @dataclass(frozen=True, slots=True)
 class TokenCost:
     """*shown*: tokens given to the model. *naive*: tokens that it would have been given without a gateway: for a browse
-    name, description and parameters of all tools that the caller may use, for a call the raw result. Both are estimates
-    by four characters a token."""
+    name, description and parameters of all tools that the caller may use, for a call the raw result. Both are
+    estimates, by four characters a token where nothing was counted (EXEC-58)."""
 
     shown: int = 0
     naive: int = 0

@@ -2,51 +2,23 @@
 tools that each audience may see."""
 
 import asyncio
-from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import anyio
 
 from wicketgate.access.identity import Identity
-from wicketgate.access.policy import AccessPolicy, Hidden, Rights
-from wicketgate.catalog.card import ChoiceCard
+from wicketgate.access.policy import AccessPolicy, Hidden, Rights, ToolGroup
 from wicketgate.catalog.catalog import Catalog
-from wicketgate.catalog.graph import is_root
 from wicketgate.catalog.pins import Screened
 from wicketgate.catalog.selectable import SelectableItem
 from wicketgate.catalog.tool_id import MAX_NEAR, ToolId, near_ids
 from wicketgate.errors import HydrateFailed
 from wicketgate.fleet.member import Listing
+from wicketgate.gateway.audiences import Audience, Audiences
 from wicketgate.schemas.validation import Admitted, Validator, compile_schema, is_bulky_json
 
-_MAX_AUDIENCES = 256
 LARGE = 500
 """Items of a catalog from which on work with all of them is done off the event loop."""
-
-
-class Audience:
-    """Callers with the same rights, before one catalog. *visible* is None when these cover every tool.
-    *definition_chars*: the length of the definitions of all visible tools."""
-
-    def __init__(self, catalog: Catalog, visible: Callable[[str], bool] | None) -> None:
-        self.visible = visible
-        self.definition_chars = catalog.definition_chars(visible)
-        self._catalog = catalog
-        self._root: tuple[ChoiceCard, ...] | None = None
-
-    @property
-    def knows_root(self) -> bool:
-        """Returns whether the cards of ``/`` are at hand."""
-        return self.visible is None or self._root is not None
-
-    def cards_at(self, path: Sequence[str]) -> tuple[ChoiceCard, ...]:
-        """The cards of what stands at *path*. Those of ``/`` are made once, for there can be thousands (BROWSE-40).
-        Raises PathNotFound."""
-        if not is_root(path) or self.visible is None:
-            return self._catalog.cards_at(path, self.visible)
-        if self._root is None:
-            self._root = self._catalog.cards_at(path, self.visible)
-        return self._root
 
 
 class Snapshot:
@@ -65,7 +37,8 @@ class Snapshot:
         self.troubles = troubles
         self.screened = screened or {}
         self._validators: dict[str, Validator] = {}
-        self._audiences: OrderedDict[tuple[AccessPolicy, Rights], Audience] = OrderedDict()
+        self._audiences = Audiences()
+        self._grouped: tuple[AccessPolicy, Sequence[ToolGroup]] | None = None
         self._working_out = anyio.Lock()
 
     async def prepare(self, policy: AccessPolicy, identity: Identity, path: object) -> None:
@@ -82,15 +55,17 @@ class Snapshot:
             if self._knows(policy, rights, root=root):
                 return
             known = self._audiences.get((policy, rights))
-            self._keep(policy, rights, await asyncio.to_thread(self._work_out, policy, rights, known, root=root))
+            made = await asyncio.to_thread(self._work_out, policy, rights, known)
+            made = self._audiences.keep((policy, rights), made)
+            if root and not made.knows_root:
+                await asyncio.to_thread(made.cards_at, ())
 
     def audience(self, policy: AccessPolicy, identity: Identity) -> Audience:
         """The audience of this caller. Worked out once for these rights under *policy*; a look-up from then on."""
         rights = policy.rights(identity)
         known = self._audiences.get((policy, rights))
         if known is None:
-            known = self._work_out(policy, rights)
-            self._keep(policy, rights, known)
+            known = self._audiences.keep((policy, rights), self._work_out(policy, rights))
         return known
 
     def find(self, tool_id: str, access: AccessPolicy, identity: Identity, *, for_app: bool = False) -> SelectableItem:
@@ -125,6 +100,9 @@ class Snapshot:
     async def admit(self, item: SelectableItem, args: object, *, tolerant: bool) -> Admitted:
         """The arguments that would be sent. Raises ArgsInvalid or SchemaInvalid."""
         validator = self._validators.get(item.id) or await self._compiled(item)
+        # A repair could still read arguments that fit in another way.
+        if not tolerant and (admitted := validator.admit_plain(args)) is not None:
+            return admitted
         if is_bulky_json(args):
             return await asyncio.to_thread(validator.admit, args, path=item.id, tolerant=tolerant)
         return validator.admit(args, path=item.id, tolerant=tolerant)
@@ -137,6 +115,8 @@ class Snapshot:
             return self
         other = Snapshot(catalog, self.listings, troubles, self.screened)
         other._validators = self._validators
+        if catalog is self.catalog:
+            other._audiences, other._grouped = self._audiences, self._grouped
         return other
 
     async def _compiled(self, item: SelectableItem) -> Validator:
@@ -152,21 +132,18 @@ class Snapshot:
         known = self._audiences.get((policy, rights))
         return known is not None and (known.knows_root or not root)
 
-    def _keep(self, policy: AccessPolicy, rights: Rights, audience: Audience) -> None:
-        self._audiences[policy, rights] = audience
-        if len(self._audiences) > _MAX_AUDIENCES:
-            self._audiences.popitem(last=False)
-
-    def _work_out(
-        self, policy: AccessPolicy, rights: Rights, known: Audience | None = None, *, root: bool = False
-    ) -> Audience:
-        if known is None:
-            visible = None
-            if not rights.everything:
-                catalog = self.catalog
-                tools = ((item.id, item.names) for item in (*catalog.tools.values(), *catalog.app_tools.values()))
-                visible = policy.visible(rights, tools).__contains__
-            known = Audience(self.catalog, visible)
-        if root:
-            known.cards_at(())
-        return known
+    def _work_out(self, policy: AccessPolicy, rights: Rights, known: Audience | None = None) -> Audience:
+        if known is not None:
+            return known
+        if rights.everything:
+            return Audience(self.catalog, None)
+        grouped = self._grouped
+        if grouped is None or grouped[0] is not policy:
+            catalog = self.catalog
+            tools = ((item.id, item.names) for item in (*catalog.tools.values(), *catalog.app_tools.values()))
+            grouped = self._grouped = policy, policy.grouped(tools)
+        audience = Audience(self.catalog, policy.visible(rights, grouped[1]))
+        # Worked out here, which may be a thread: its hash, too, is kept.
+        hash(audience.ids)
+        _ = audience.definition_chars
+        return audience

@@ -19,6 +19,9 @@ OWN_PARAMETERS = frozenset(
 )
 """Parameters that are decided here; an operator adds others only."""
 _MAX_CODE = 4_000
+MAX_SCOPES = 200
+MAX_SCOPE = 200
+"""Characters of one scope."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +47,12 @@ def asked_scopes(
     granted: Iterable[str] = (),
 ) -> tuple[str, ...]:
     """The scopes to ask for: those of the operator, otherwise of the challenge, otherwise all of the server, or none.
-    *granted* ones stay. ``offline_access`` goes with others where the issuer has it, for a refresh token."""
+    *granted* ones stay. ``offline_access`` goes with others where the issuer has it, for a refresh token. Raises
+    Distrusted for more, or longer ones, than a person can be shown."""
     needed = configured or (challenged if challenged is not None else resource.scopes) or ()
     scopes = dict.fromkeys([*sorted(granted), *needed, *(challenged or ())])
+    if len(scopes) > MAX_SCOPES or any(len(scope) > MAX_SCOPE for scope in scopes):
+        raise Distrusted(f"more than {MAX_SCOPES} scopes are asked for, or one of more than {MAX_SCOPE} characters")
     if scopes and OFFLINE in (issuer.scopes or ()):
         scopes[OFFLINE] = None
     return tuple(scopes)

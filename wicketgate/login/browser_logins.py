@@ -1,7 +1,7 @@
 """Browsers say at one of our own issuers whose they are (OpenID Connect: code, PKCE, nonce).
 
 What is on record on the way there and back is sealed into a cookie of that browser: nothing is kept for strangers, and
-no answer counts in a browser that did not ask for it.
+no answer counts in a browser that did not ask for it. That a way was used up is kept: its code is redeemed once.
 """
 
 import hmac
@@ -23,9 +23,10 @@ from wicketgate.login.discovery import issuer_of
 from wicketgate.login.failures import Distrusted, IssuerAway, NotOffered
 from wicketgate.login.kept_id_tokens import KeptIdTokens
 from wicketgate.login.keys import row_key
+from wicketgate.login.recent import Recent
 from wicketgate.login.registrar import AuthMethod, Registration
 from wicketgate.login.rows import Row
-from wicketgate.login.sealed_rows import OpenedRow, RowSeal
+from wicketgate.login.sealed_rows import OpenedRow, SealedRows
 
 CALLBACK = "/login/callback"
 LIFE_S = 600.0
@@ -42,7 +43,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class CameBack:
-    """*actor* has logged in at *issuer*, by its name, on the way to the login *flow* at *upstream*."""
+    """*actor* has logged in at *issuer*, by its URL, on the way to the login *flow* at *upstream*."""
 
     actor: str
     issuer: str
@@ -51,24 +52,27 @@ class CameBack:
 
 
 class BrowserLogins:
-    """*carrier* makes what carries requests to one issuer. *now* is the time of day, in seconds. *id_tokens* keeps what
-    the logins gave."""
+    """*carrier* makes what carries requests to one issuer. *now* is the time of day, *clock* monotonic, both in
+    seconds. *id_tokens* keeps what the logins gave, *rows* the ways that were used."""
 
     def __init__(
         self,
         issuers: Issuers,
-        seal: RowSeal,
+        rows: SealedRows,
         carrier: Callable[[str], Carrier],
         public_url: str,
         now: Callable[[], float],
+        clock: Callable[[], float],
         id_tokens: KeptIdTokens,
     ) -> None:
         self._issuers = issuers
-        self._seal = seal
+        self._rows = rows
         self._carrier = carrier
         self._redirect_uri = f"{public_url}{CALLBACK}"
         self._now = now
+        self._clock = clock
         self._id_tokens = id_tokens
+        self._documents: dict[str, Recent[FoundIssuer]] = {}
 
     @property
     def names(self) -> Mapping[str, str]:
@@ -78,7 +82,7 @@ class BrowserLogins:
     async def begin(self, name: str, upstream: str, flow: str) -> Asked:
         """The way to the issuer *name*, for the login *flow* at *upstream*. Raises LoginFailure."""
         issuer, client = self._client(name)
-        found = await self._carrier(issuer.url).run(issuer_of(issuer.url))
+        found = await self._found(issuer.url)
         nonce = secrets.token_urlsafe(16)
         pending = self._pending(found, client, secrets.token_urlsafe(24), secrets.token_urlsafe(32))
         url = f"{pending.url}&{urlencode({'nonce': nonce})}"
@@ -86,18 +90,19 @@ class BrowserLogins:
         value["says_issuer"] = "1" if found.says_issuer else ""
         ends_at = int(self._now() + LIFE_S)
         row = OpenedRow("browser", _key(pending.state), name, value, 1, ends_at)
-        return Asked(url, f"{name}.{ends_at}.{urlsafe_b64encode(self._seal.seal(row)).decode()}")
+        return Asked(url, f"{name}.{ends_at}.{urlsafe_b64encode(self._rows.seal.seal(row)).decode()}")
 
     async def finish(self, cookie: str, came: Mapping[str, str]) -> CameBack:
         """Who has logged in, by the query parameters that *came* back. Raises LoginFailure and LoginsAway."""
         state = came.get("state", "")
         name, value = self._opened(cookie, state)
         issuer, client = self._client(name)
-        carrier = self._carrier(issuer.url)
-        found = replace(await carrier.run(issuer_of(issuer.url)), says_issuer=bool(value["says_issuer"]))
+        found = replace(await self._found(issuer.url), says_issuer=bool(value["says_issuer"]))
         pending = self._pending(found, client, state, value["verifier"])
         code = code_of(pending, came)
-        tokens = await carrier.run(token_endpoint.redeem(token_endpoint.client_of(pending), pending, code, self._now()))
+        await self._use_up(state)
+        redeem = token_endpoint.redeem(token_endpoint.client_of(pending), pending, code, self._now())
+        tokens = await self._carrier(issuer.url).run(redeem)
         try:
             actor, ends_at = await self._issuers.logged_in(name, tokens.id_token, value["nonce"])
         except TokenRefused:
@@ -105,7 +110,22 @@ class BrowserLogins:
         except KeysAway as away:
             raise IssuerAway(str(away)) from None
         await self._id_tokens.keep(name, actor, tokens.id_token, ends_at)
-        return CameBack(actor, name, value["upstream"], value["flow"])
+        return CameBack(actor, issuer.url, value["upstream"], value["flow"])
+
+    async def _found(self, url: str) -> FoundIssuer:
+        """The issuer by its document, as it was a moment ago: whoever sends many forms asks it for nothing more. Raises
+        LoginFailure."""
+        if url not in self._documents:
+            in_force = self.names.values()
+            self._documents = {kept: each for kept, each in self._documents.items() if kept in in_force}
+            self._documents[url] = Recent(lambda: self._carrier(url).run(issuer_of(url)), self._clock)
+        return await self._documents[url].get()
+
+    async def _use_up(self, state: str) -> None:
+        """Raises Distrusted if it was used before, at any process, and LoginsAway."""
+        used = OpenedRow("browser", row_key("used way to an issuer", state), "", {}, 1, self._now() + LIFE_S)
+        if not await self._rows.write(used):
+            raise Distrusted("the answer was used before")
 
     def _client(self, name: str) -> tuple[Issuer, BrowserClient]:
         """Raises NotOffered."""
@@ -133,7 +153,7 @@ class BrowserLogins:
                 data = urlsafe_b64decode(sealed.encode("ascii"))
             except (NotBase64, ValueError):
                 data = b""
-            opened = self._seal.open(Row("browser", _key(state), name, data, 1, int(ends_at)))
+            opened = self._rows.seal.open(Row("browser", _key(state), name, data, 1, int(ends_at)))
         if opened is None:
             raise Distrusted("the answer belongs to no login that is under way in this browser")
         return name, opened.value

@@ -12,10 +12,11 @@ from wicketgate.login.failures import Distrusted, NotOffered
 from wicketgate.login.steps import Answer, Steps, check_there, get
 from wicketgate.net.challenge import Refusal
 from wicketgate.net.client import origin
+from wicketgate.net.guard import is_loopback
 from wicketgate.net.outgoing import shown_origin
 
 _MAX_URL = 2_000
-_MAX_SCOPES = 200
+_MAX_WORDS = 200
 _MAX_SCOPE = 200
 _BASIC = ("client_secret_basic",)
 """RFC 8414 §2: what a document means that does not say."""
@@ -162,7 +163,7 @@ def _read_issuer(document: Mapping[str, Any], expected: str) -> Issuer:
     return Issuer(
         expected,
         token_endpoint,
-        _url(document, "authorization_endpoint"),
+        _page_url(document, expected),
         _url(document, "registration_endpoint"),
         _url(document, "revocation_endpoint"),
         _words(document.get("scopes_supported"), _MAX_SCOPE),
@@ -184,6 +185,17 @@ def _url(document: Mapping[str, Any], name: str) -> str:
     return url
 
 
+def _page_url(document: Mapping[str, Any], issuer: str) -> str:
+    """The page that browsers are sent to; empty if there is none. Over http only with an issuer that was asked so,
+    which the operator allows, at its own host or on this machine. Raises Distrusted."""
+    url = _url(document, "authorization_endpoint")
+    page, own = urlsplit(url), urlsplit(issuer)
+    host = page.hostname or ""
+    if page.scheme == "http" and (own.scheme != "http" or (host != own.hostname and not is_loopback(host))):
+        raise Distrusted(f"authorization_endpoint of the issuer at {shown_origin(issuer)} is not https")
+    return url
+
+
 def is_web_url(url: str) -> bool:
     """True for an absolute URL of http or https in printable ASCII, without a user and a fragment."""
     if len(url) > _MAX_URL or not url.isascii() or not url.isprintable() or " " in url or "\\" in url:
@@ -201,7 +213,7 @@ def _words(value: object, longest: int) -> tuple[str, ...] | None:
     if not isinstance(value, list):
         return None
     words = [each for each in value if isinstance(each, str) and 0 < len(each) <= longest]
-    return tuple(dict.fromkeys(each for each in words if each.isprintable() and " " not in each))[:_MAX_SCOPES]
+    return tuple(dict.fromkeys(each for each in words if each.isprintable() and " " not in each))[:_MAX_WORDS]
 
 
 def covers(resource: str, server_url: str) -> bool:

@@ -1,12 +1,13 @@
 """The grants of all actors at tool servers: given, found, listed, ended (ACCESS-156, ACCESS-157).
 
-A grant is of one actor at one upstream, from one issuer for one resource; an actor has one at an upstream at a time. A
-grant that was revoked stays for some minutes without its tokens, so that a refresh which was under way meanwhile does
-not bring it back, and other processes learn that it has ended.
+A grant is of one actor at one upstream, from one issuer for one resource; an actor has one at an upstream at a time. It
+is bound to the server at which it was given: a name of the configuration may come to mean another one. A grant that was
+revoked stays for some minutes without its tokens, so that a refresh which was under way meanwhile does not bring it
+back, and other processes learn that it has ended.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from wicketgate.login.keys import row_key
@@ -21,9 +22,19 @@ _TRIES = 20
 
 
 @dataclass(frozen=True, slots=True)
+class Bond:
+    """What a grant is good for, beyond the names that it is kept under. *server* is the URL of the tool server,
+    *vouched_by* that of the issuer whose tokens say who the actor is; empty for the actor of a key."""
+
+    server: str
+    vouched_by: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Grant:
-    """*actor* is empty for the gate's own. *number* is another one after each login. *issued_at* is when its tokens
-    were given, *granted_at* when its owner agreed. *version* is that of its row."""
+    """*actor* is empty for the gate's own. It is used only where its *bond* is in force. *number* is another one after
+    each login. *issued_at* is when its tokens were given, *granted_at* when its owner agreed. *version* is that of its
+    row."""
 
     actor: str
     upstream: str
@@ -34,6 +45,7 @@ class Grant:
     tokens: Tokens
     granted_at: float
     issued_at: float
+    bond: Bond
     version: int = 0
 
     @property
@@ -80,11 +92,11 @@ class Grants:
         self._new_number = new_number
         self._report = report
 
-    async def keep(self, actor: str, upstream: str, tokens: Tokens, by: str = "") -> Grant:
+    async def keep(self, actor: str, upstream: str, tokens: Tokens, bond: Bond, by: str = "") -> Grant:
         """Keep what a login gave, in place of all that the actor had at this upstream. *by* has logged in, if not the
         actor itself."""
-        now = self.now()
-        made = Grant(actor, upstream, tokens.issuer, tokens.resource, self._new_number(), "active", tokens, now, now)
+        now, number = self.now(), self._new_number()
+        made = Grant(actor, upstream, tokens.issuer, tokens.resource, number, "active", tokens, now, now, bond)
         for _ in range(_TRIES):
             former = await self.rows.read("grant", made.key)
             made = replace(made, version=former.version + 1 if former else 1)
@@ -164,6 +176,7 @@ def _value(grant: Grant) -> dict[str, Any]:
         "tokens": grant.tokens.as_dict(),
         "granted_at": grant.granted_at,
         "issued_at": grant.issued_at,
+        "bond": asdict(grant.bond),
     }
 
 
@@ -171,6 +184,7 @@ def _grant(row: OpenedRow) -> Grant | None:
     """None for one that another release has written."""
     try:
         value = dict(row.value)
-        return Grant(actor=row.owner, version=row.version, **{**value, "tokens": tokens_of(value["tokens"])})
+        read = {"tokens": tokens_of(value["tokens"]), "bond": Bond(**value["bond"])}
+        return Grant(actor=row.owner, version=row.version, **{**value, **read})
     except (KeyError, TypeError, ValueError):
         return None

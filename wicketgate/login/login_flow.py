@@ -55,9 +55,9 @@ class Secrets:
 @dataclass(frozen=True, slots=True)
 class Login:
     """*flow* is its id, which stands in its link. Times are in seconds since the epoch. *browser* is the key of the
-    browser session that opened it, *csrf* the token of its form. *issuer*, *issuer_names_itself* (it says that answers
-    carry ``iss``), *client_id* and *resource* are those at the time of the agreement. *number* is that of the grant,
-    *why* a fixed phrase for a login that was declined or failed."""
+    browser session that opened it, *csrf* the token of its form. *server* (its URL), *issuer*, *issuer_names_itself*
+    (it says that answers carry ``iss``), *client_id* and *resource* are those at the time of the agreement. *number* is
+    that of the grant, *why* a fixed phrase for a login that was declined or failed."""
 
     flow: str
     actor: str
@@ -69,6 +69,7 @@ class Login:
     browser: str = ""
     csrf: str = field(default="", repr=False)
     secrets: Secrets = field(default_factory=Secrets, repr=False)
+    server: str = ""
     issuer: str = ""
     issuer_names_itself: bool = False
     client_id: str = ""
@@ -88,9 +89,10 @@ class Login:
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """What is on record from the agreement on. The answer is good for this issuer alone. *scopes* are all that are
-    asked for."""
+    """What is on record from the agreement on. The answer is good for this issuer alone, and what it gives for the
+    tool server with the URL *server*. *scopes* are all that are asked for."""
 
+    server: str
     issuer: str
     issuer_names_itself: bool
     client_id: str
@@ -119,6 +121,7 @@ def agreed(login: Login, session: BrowserSession, csrf: str, agreement: Agreemen
     return replace(
         login,
         state="agreed",
+        server=agreement.server,
         issuer=agreement.issuer,
         issuer_names_itself=agreement.issuer_names_itself,
         client_id=agreement.client_id,
@@ -202,7 +205,7 @@ def login_value(login: Login) -> dict[str, Any]:
 
 _TEXTS = (
     *("flow", "actor", "upstream", "offered_at", "expires_at", "state", "browser", "csrf", "issuer"),
-    *("issuer_names_itself", "client_id", "resource", "number", "why"),
+    *("server", "issuer_names_itself", "client_id", "resource", "number", "why"),
 )
 
 

@@ -17,6 +17,7 @@ from wicketgate.login.failures import ClientInvalid, GrantInvalid, LoginFailure
 from wicketgate.login.grants import Grant
 from wicketgate.login.login_flow import Agreement, Login, Secrets
 from wicketgate.login.logins import new_state
+from wicketgate.login.recent import Recent
 from wicketgate.login.registrar import Registration
 from wicketgate.login.registrations import Registrations
 from wicketgate.login.rows import LoginsAway
@@ -24,8 +25,6 @@ from wicketgate.login.tokens import InvalidGrant, Tokens, Unreachable
 from wicketgate.net.challenge import Refusal
 
 log = logging.getLogger("wicketgate.login")
-
-_FRESH_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,18 +55,20 @@ class ServerLogin:
         self._client = client
         self._registrations = registrations
         self._redirect_uri = redirect_uri
-        self._clock = clock
-        self._place: tuple[LoginPlace, float] | None = None
+        self._place = Recent(self._find, clock)
+
+    @property
+    def url(self) -> str:
+        """The URL of the tool server."""
+        return self._client.plan.server_url
 
     async def place(self) -> LoginPlace:
         """Where one logs in now, or a moment ago: whoever opens the page again and again asks nobody else for it."""
-        if self._place is not None and self._clock() - self._place[1] < _FRESH_S:
-            return self._place[0]
+        return await self._place.get()
+
+    async def _find(self) -> LoginPlace:
         refusal = await self._client.refusal()
-        found = await self._client.find(refusal)
-        place = LoginPlace(found, refusal)
-        self._place = place, self._clock()
-        return place
+        return LoginPlace(await self._client.find(refusal), refusal)
 
     def scopes(self, place: LoginPlace, login: Login) -> frozenset[str]:
         """The scopes that *login* asks for at *place*."""
@@ -87,7 +88,8 @@ class ServerLogin:
         pending = self._client.ask(place.found, own, place.refusal, login.scopes, new_state(login.flow))
         ours = Secrets(pending.verifier, pending.state, secrets.token_urlsafe(16))
         asked = frozenset(pending.scopes)
-        return Agreement(issuer.issuer, issuer.says_issuer, own.client_id, pending.resource, ours, asked), pending.url
+        place_of = (self.url, issuer.issuer, issuer.says_issuer, own.client_id, pending.resource)
+        return Agreement(*place_of, ours, asked), pending.url
 
     async def finish(self, login: Login, came: Mapping[str, str]) -> Tokens:
         """The tokens for what *came* back, for a *login* that ``Logins.come_back`` returned."""

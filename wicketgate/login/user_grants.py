@@ -9,7 +9,7 @@ from weakref import WeakSet
 from wicketgate.access.identity import Identity
 from wicketgate.errors import ConnectRequired, UpstreamUnavailable
 from wicketgate.login.counts import RefreshOutcome
-from wicketgate.login.grants import Grant, Grants
+from wicketgate.login.grants import Bond, Grant, Grants
 from wicketgate.login.refreshing import GrantEnded, NotRefreshed, Refresher
 from wicketgate.login.rows import LoginsAway
 from wicketgate.login.tokens import Refresh
@@ -27,9 +27,6 @@ _AT_ONCE = 16
 Connect = Callable[[str, frozenset[str]], Awaitable[ConnectRequired]]
 """Offer a login to an actor, with scopes that are needed beyond the usual ones. Raises LoginsAway."""
 
-Place = tuple[str, str]
-"""Issuer and resource."""
-
 
 @dataclass(frozen=True, slots=True)
 class _Known:
@@ -40,8 +37,8 @@ class _Known:
 class UserGrants:
     """Implements UserCredentials for the upstream *name*. *clock* is monotonic, in seconds.
 
-    *place* gives the issuer and the resource that are in force, None while they are not known: a grant from another
-    issuer, or for another resource, is not used. With *shared* all callers have the grant of the gate itself.
+    *bond* gives what a grant of an actor must be bound to now: others are not used. With *shared* all callers have the
+    grant of the gate itself.
     *count* gets the outcome of each refresh of this process.
     """
 
@@ -52,8 +49,8 @@ class UserGrants:
         refresh: Refresh,
         connect: Connect,
         clock: Callable[[], float],
+        bond: Callable[[str], Bond],
         *,
-        place: Callable[[], Place | None] = lambda: None,
         shared: bool = False,
         count: Callable[[RefreshOutcome], None] = lambda outcome: None,
     ) -> None:
@@ -62,7 +59,7 @@ class UserGrants:
         self._refresher = Refresher(grants, refresh, clock, count)
         self._connect = connect
         self._clock = clock
-        self._place = place
+        self._bond = bond
         self._shared = shared
         self._known: dict[str, _Known] = {}
         self._reading: dict[str, asyncio.Task[Grant | None]] = {}
@@ -185,7 +182,7 @@ class UserGrants:
     async def _grant(self, actor: str) -> Grant | None:
         """The active grant of *actor*, as it was a second ago at most. Raises UpstreamUnavailable."""
         known = self._known.get(actor)
-        if known is not None and self._clock() - known.read_at < LOOK_S:
+        if known is not None and self._clock() - known.read_at < LOOK_S and known.grant.bond == self._bond(actor):
             return known.grant
         try:
             return await self._read(actor)
@@ -210,8 +207,8 @@ class UserGrants:
 
     async def _read_now(self, actor: str) -> Grant | None:
         found = await self._grants.of(actor, self._name)
-        place = self._place()
-        good = [grant for grant in found if grant.state == "active" and place in (None, (grant.issuer, grant.resource))]
+        bond = self._bond(actor)
+        good = [grant for grant in found if grant.state == "active" and grant.bond == bond]
         grant = good[0] if good else None
         if self._reading.get(actor) is not asyncio.current_task():
             return grant  # it has changed since, and a later read says how

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from urllib.parse import quote
 
 from pydantic import TypeAdapter
@@ -14,8 +14,8 @@ from wicketgate.errors import ConnectRequired, RateLimited
 from wicketgate.login.browsers import Browsers
 from wicketgate.login.client import LoginClient
 from wicketgate.login.counts import LoginCounts, RefreshOutcome
-from wicketgate.login.failures import Declined, LoginFailure
-from wicketgate.login.grants import Grant, GrantEvent, Grants
+from wicketgate.login.failures import Declined, LoginFailure, NotOffered
+from wicketgate.login.grants import Bond, Grant, GrantEvent, Grants
 from wicketgate.login.login_flow import DECLINED_THERE, SERVER_GONE, BrowserSession, Login
 from wicketgate.login.logins import Logins, TooManyLogins
 from wicketgate.login.registrar import Registration
@@ -48,7 +48,8 @@ class _Server:
 class UserLogins:
     """*public_url* is that of the gate, without a slash at its end. *now* is the time of day,
     *clock* monotonic, both in seconds. *new_number* gives a number that does not come again. *report* gets news of
-    grants; it must neither wait nor fail. *counts* are kept for the metrics."""
+    grants; it must neither wait nor fail. *counts* are kept for the metrics. *issuer_of* gives the
+    URL of the issuer that says who an actor is, empty for one of a key."""
 
     def __init__(
         self,
@@ -59,11 +60,13 @@ class UserLogins:
         new_number: Callable[[], int],
         report: Callable[[GrantEvent], None],
         counts: LoginCounts,
+        issuer_of: Callable[[str], str],
     ) -> None:
         self.rows = rows
         self.public_url = public_url
         self.counts = counts
         self._report = report
+        self._issuer_of = issuer_of
         self.logins = Logins(rows, now, counts.of_login)
         self.browsers = Browsers(rows, now)
         self.grants = Grants(rows, now, new_number, report)
@@ -97,7 +100,10 @@ class UserLogins:
         def count(outcome: RefreshOutcome) -> None:
             self.counts.refreshes[name, outcome] += 1
 
-        grants = UserGrants(name, self.grants, login.refresh, connect, self._clock, shared=shared, count=count)
+        def bond(actor: str) -> Bond:
+            return Bond(login.url, self._issuer_of(actor))
+
+        grants = UserGrants(name, self.grants, login.refresh, connect, self._clock, bond, shared=shared, count=count)
         made = _Server(login, grants, shared)
         former, self._servers[name] = self._servers.get(name), made
         if former is not None and former.watching is not None:
@@ -214,8 +220,11 @@ class UserLogins:
 
     async def _end(self, login: Login, came: Mapping[str, str]) -> Login:
         server = self.server(login.upstream)
-        if server is None:
+        # A configuration may have come meanwhile, with another server under this name.
+        owner = "" if self.is_shared(login.upstream) else login.actor
+        if server is None or server.url != login.server:
             return await self.logins.failed(login, SERVER_GONE)
+        bond = Bond(login.server, self._issuer_of(owner))
         try:
             tokens = await server.finish(login, came)
         except Declined as declined:
@@ -224,10 +233,25 @@ class UserLogins:
         except LoginFailure as failure:
             log.warning("%s: login of %s: %s", login.upstream, login.actor, failure.detail)
             return await self.logins.failed(login, failure.why)
-        owner = "" if self.is_shared(login.upstream) else login.actor
-        grant = await self.grants.keep(owner, login.upstream, tokens, login.actor)
+        grant = await self.grants.keep(owner, login.upstream, tokens, bond, login.actor)
         self.heard(login)
         return await self.logins.granted(login, grant.number)
+
+    async def accounts(self, actor: str | None) -> list[Grant]:
+        """Return the grants of *actor*, or of all with None, as ``Grants.of_actor`` does; one that was given at another
+        server needs a new login. One that was given to the same name of another issuer is only among those of all.
+        Raises LoginsAway."""
+        found = []
+        for grant in await self.grants.of_actor(actor):
+            server, is_theirs = self.server(grant.upstream), grant.bond.vouched_by == self._issuer_of(grant.actor)
+            if is_theirs or actor is None:
+                is_good = is_theirs and (server is None or server.url == grant.bond.server)
+                found.append(grant if is_good else replace(grant, state="reconnect"))
+        return found
+
+    def vouches_for(self, session: BrowserSession) -> bool:
+        """True if tokens of the issuer at which *session* began say who its actor is; with a key, if no issuer's do."""
+        return self._issuer_of(session.actor) == session.issuer
 
     async def revoke(self, actor: str, name: str, by: str) -> list[Grant]:
         """End the grants of *actor* at *name*, here and then at their issuers, as far as these can be reached; return
@@ -240,6 +264,8 @@ class UserLogins:
             self._servers[name].grants.ended(grant)
         for grant in ended:
             try:
+                if grant.bond.server != server.url:
+                    raise NotOffered("it was given at another server, which is not configured any more")
                 await server.revoke(grant)
             except (LoginFailure, LoginsAway) as failure:
                 why = failure.detail if isinstance(failure, LoginFailure) else "the store is away"

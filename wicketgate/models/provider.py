@@ -5,8 +5,8 @@ translates at its edge. Events are the same whatever bytes they were read from (
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import astuple, dataclass
-from operator import add
+from dataclasses import dataclass, fields
+from operator import add, attrgetter
 from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar
 
 from wicketgate.errors import ProviderError
@@ -41,11 +41,15 @@ class Usage:
     reasoning_tokens: int = 0
 
     def __add__(self, other: "Usage") -> "Usage":
-        return Usage(*map(add, astuple(self), astuple(other)))
+        return Usage(*map(add, _counts(self), _counts(other)))
 
     def maximum(self, other: "Usage") -> "Usage":
         """The larger of each count: servers that report along the way count upwards, and some send zeros at the end."""
-        return Usage(*map(max, astuple(self), astuple(other)))
+        return Usage(*map(max, _counts(self), _counts(other)))
+
+
+# Not ``astuple``, which copies each number and takes ten times as long: this is a part of every turn.
+_counts: Callable[[Usage], tuple[int, ...]] = attrgetter(*(field.name for field in fields(Usage)))
 
 
 def token_count(reported: int | float | None) -> int:

@@ -8,6 +8,7 @@ connection serves another exchange only after an answer that was whole, with not
 
 import asyncio
 import select
+from collections.abc import Callable
 from math import inf
 from typing import cast
 
@@ -29,6 +30,8 @@ MAX_HEAD_BYTES = 64 * 1024
 _TLS_ALERT = b"\x15\x03"
 _WAITING_BYTES = 64 * 1024
 """With more than this unread, reading from the socket pauses."""
+_DROPPED_BYTES = 64 * 1024
+"""Of the rest of an answer that nobody wants."""
 
 
 class HttpConnection(asyncio.Protocol):
@@ -66,6 +69,8 @@ class HttpConnection(asyncio.Protocol):
         self._patience_s = inf
         self._unsent_bytes = 0
         self._failure: httpx.TransportError | None = None
+        self._ended: Callable[[], None] | None = None
+        self._droppable_bytes = 0
 
     @property
     def is_reusable(self) -> bool:
@@ -151,6 +156,18 @@ class HttpConnection(asyncio.Protocol):
         if read_by < self._due:
             self._arm(read_by)
 
+    def finish(self, within_s: float, ended: Callable[[], None]) -> None:
+        """Drop the rest of the answer. *ended* is called once, when it is over: whole, broken off, not over within
+        *within_s*, or more than is waited for."""
+        if self._whole or self._paused or self._failure is not None:
+            ended()
+            return
+        self._body.clear()
+        self._waiting_bytes = 0
+        self._droppable_bytes = _DROPPED_BYTES
+        self._ended = ended
+        self.watch(self._loop.time() + within_s)
+
     def close(self) -> None:
         """Close at once; a read under way fails as if cut off."""
         if self._transport is not None:
@@ -165,10 +182,11 @@ class HttpConnection(asyncio.Protocol):
         self._timer = self._loop.call_at(due, self._look)
 
     def _look(self) -> None:
-        """The timer fired: deadlines may have moved meanwhile, and only a read under way can be late."""
+        """The timer fired: deadlines may have moved meanwhile, and only a read under way, or a rest that is
+        dropped, can be late."""
         self._timer = None
         self._due = inf
-        if self._waiter is None or self._lost or self._read_by == inf:
+        if (self._waiter is None and self._ended is None) or self._lost or self._read_by == inf:
             return
         if self._loop.time() < self._read_by:
             self._arm(self._read_by)
@@ -188,6 +206,9 @@ class HttpConnection(asyncio.Protocol):
         waiter = self._waiter
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
+        if self._ended is not None and (self._whole or self._failure is not None or self._lost):
+            ended, self._ended = self._ended, None
+            ended()
 
     def _fail(self, failure: httpx.TransportError) -> None:
         if self._failure is None:
@@ -285,9 +306,14 @@ class HttpConnection(asyncio.Protocol):
     def on_body(self, body: bytes) -> None:
         if self._whole:
             return  # surplus
+        self._head_bytes = 0
+        if self._ended is not None:
+            self._droppable_bytes -= len(body)
+            if self._droppable_bytes < 0:
+                self._refuse(AnswerAbandoned("the rest of the answer went on"))
+            return
         self._body.append(body)
         self._waiting_bytes += len(body)
-        self._head_bytes = 0
 
     def on_message_complete(self) -> None:
         if self._whole or self._parser is None:

@@ -9,8 +9,24 @@ from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 
 from wicketgate.net.addresses import unmapped
 
-_EMBEDDING = tuple(map(ip_network, ("64:ff9b::/96", "64:ff9b:1::/48", "2001::/32", "2002::/16", "::/96")))
-"""IPv6 networks whose addresses lead to an IPv4 one (NAT64, Teredo, 6to4, compatible): none names a public server."""
+_UNICAST = ip_network("2000::/3")
+"""Public addresses of IPv6 are in no other network: not those that are local, nor those that lead to one of IPv4."""
+_SPECIAL = tuple(
+    map(
+        ip_network,
+        (
+            *("0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12"),
+            *("192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24", "192.168.0.0/16", "198.18.0.0/15", "198.51.100.0/24"),
+            *("203.0.113.0/24", "224.0.0.0/4", "240.0.0.0/4"),
+            # The platform below a virtual machine of Azure.
+            "168.63.129.16/32",
+            # Protocols (Teredo among them), documentation, 6to4.
+            *("2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20"),
+        ),
+    )
+)
+"""Addresses for special purposes (IANA). A list of our own: what ``ipaddress`` takes for one differs between releases
+of Python."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +58,9 @@ class Guard:
             return True
         if address.is_loopback:
             return self.loopback
-        if address.is_multicast or any(address in network for network in _EMBEDDING):
+        if address.version == 6 and address not in _UNICAST:
             return False
-        return address.is_global
+        return not any(address in network for network in _SPECIAL)
 
 
 def is_loopback(host: str) -> bool:

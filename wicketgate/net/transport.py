@@ -3,27 +3,25 @@
 
 It does what a gate may do with a request that is not its own: sends it once, with its URL byte for byte, and knows
 when it was never sent. It keeps no cookies and follows no redirects. There is no limit on open connections; its callers
-have their own. A server is asked for no content coding; gzip and deflate are undone all the same, in steps, so that a
-small answer cannot swell in memory.
+have their own. A server is asked for no content coding; gzip and deflate are undone all the same (``codings.py``).
 """
 
 import asyncio
 import re
-import zlib
 from base64 import b64encode
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
 from functools import partial
 from math import inf
 from typing import Any
 
 import httpx
 
+from wicketgate.net.codings import Read, decoder_of
 from wicketgate.net.connection import HttpConnection
 from wicketgate.net.dial import Route, connect, route_to
 from wicketgate.net.outgoing import (
     AnswerAbandoned,
     AnswerTooLarge,
-    AnswerUndecodable,
     NotSendable,
     Origin,
     Outgoing,
@@ -32,18 +30,6 @@ from wicketgate.net.outgoing import (
 
 MAX_BODY_BYTES = 64 * 1024 * 1024
 """The bound of what iterating gives, unless the request says otherwise."""
-_STEP_BYTES = 64 * 1024
-"""At most so much is decoded at a time."""
-_FED_BYTES = 16 * 1024
-"""At most so much is given to zlib at a time, because it copies what it leaves."""
-_STEPS_AT_ONCE = 16
-"""After so many, other tasks have their turn."""
-_MAX_MEMBERS = 8_192
-"""Of gzip in one body. A member of twenty bytes costs as much as one that gives 64 KiB."""
-_MAX_BARREN_BYTES = 1024 * 1024
-"""Of a compressed body that give nothing: no compressor writes so many."""
-
-Read = Callable[[], Coroutine[Any, Any, bytes]]
 
 
 class _Response(httpx.Response):
@@ -63,6 +49,7 @@ class Body(httpx.AsyncByteStream):
         self,
         connection: HttpConnection,
         leave: Callable[[], None],
+        finish: Callable[[float], None],
         decode: Read | None,
         max_bytes: float,
         read_s: float | None,
@@ -70,6 +57,7 @@ class Body(httpx.AsyncByteStream):
         self.read: Read = decode or connection.read
         self.watch: Callable[[float], None] = connection.watch
         self._leave = leave
+        self._finish = finish
         self._max_bytes = max_bytes
         self._read_s = read_s
         self._time = asyncio.get_running_loop().time
@@ -102,6 +90,13 @@ class Body(httpx.AsyncByteStream):
         self.read, self.watch = _closed, _ignored
         self._leave()
 
+    def finish(self, within_s: float) -> None:
+        """Leave the answer although it may not have come to its end: the rest is dropped, and the connection kept if it
+        ends within *within_s* and is small. For an answer whose meaning is known before its end."""
+        self.read, self.watch = _closed, _ignored
+        self._leave = _left
+        self._finish(within_s)
+
     def _read_in_time(self) -> Coroutine[Any, Any, bytes]:
         if self._read_s is not None:
             self.watch(self._time() + self._read_s)
@@ -123,82 +118,6 @@ async def read_bounded(response: httpx.Response, max_bytes: int) -> tuple[bytes,
         await response.aclose()
 
 
-def decoder_of(codings: Sequence[bytes], read: Read) -> Read | None:
-    """A read that undoes the content codings; None if there is nothing to undo.
-
-    Raises AnswerUndecodable for one that is not known here.
-    """
-    codings = [coding.strip().lower() for coding in codings]
-    codings = [coding for coding in codings if coding not in (b"", b"identity")]
-    if not codings:
-        return None
-    if len(codings) > 1:
-        raise AnswerUndecodable("the server used several content codings, none of which was asked for")
-    match codings[0]:
-        case b"gzip" | b"x-gzip":
-            return _Inflating(read, zlib.MAX_WBITS | 16).read
-        case b"deflate":
-            return _Inflating(read, zlib.MAX_WBITS).read
-    raise AnswerUndecodable("the server used a content coding that was not asked for")
-
-
-class _Inflating:
-    """Undoes gzip or deflate, at most ``_STEP_BYTES`` at a time.
-
-    The loop is never held for long, and a body that costs much and gives little is refused: a caller may have set no
-    bound of its own.
-    """
-
-    def __init__(self, read: Read, window_bits: int) -> None:
-        self._read = read
-        self._bits = window_bits
-        self._inflate = zlib.decompressobj(window_bits)
-        self._pending = memoryview(b"")
-        self._begun = False
-        self._steps = 0
-        self._members = 1
-        self._barren_bytes = 0
-
-    async def read(self) -> bytes:
-        while True:
-            self._steps += 1
-            if self._steps % _STEPS_AT_ONCE == 0:
-                await asyncio.sleep(0)
-            if not self._pending:
-                self._pending = memoryview(await self._read())
-                if not self._pending:
-                    if self._begun and not self._inflate.eof:
-                        raise AnswerUndecodable("the compressed body ended before it was whole")
-                    return b""
-            if data := self._step():
-                return data
-
-    def _step(self) -> bytes:
-        piece = self._pending[:_FED_BYTES]
-        try:
-            if self._inflate.eof:
-                self._members += 1
-                if self._members > _MAX_MEMBERS:
-                    raise AnswerUndecodable("the compressed body has too many members")
-                # gzip may consist of several members; what follows deflate is an error.
-                self._inflate = zlib.decompressobj(self._bits)
-            data = self._inflate.decompress(piece, _STEP_BYTES)
-        except zlib.error:
-            if self._begun or self._bits != zlib.MAX_WBITS:
-                raise AnswerUndecodable("the body does not hold to its content coding") from None
-            # Some servers send deflate without the header of zlib.
-            self._bits = -zlib.MAX_WBITS
-            self._inflate = zlib.decompressobj(self._bits)
-            return self._step()
-        self._begun = True
-        used = len(piece) - len(self._inflate.unconsumed_tail or self._inflate.unused_data)
-        self._pending = self._pending[used:]
-        self._barren_bytes = 0 if data else self._barren_bytes + used
-        if self._barren_bytes > _MAX_BARREN_BYTES:
-            raise AnswerUndecodable("the compressed body goes on without content")
-        return data
-
-
 async def _closed() -> bytes:
     raise AnswerAbandoned("the response was closed")
 
@@ -207,9 +126,16 @@ def _ignored(_: float) -> None:
     """A deadline for a body that is closed."""
 
 
+def _left() -> None:
+    """The end of a body whose connection is on its own."""
+
+
 IDLE_S = 4.0
 """Seconds for which a connection is kept for the next request: common servers close it after five seconds, and a
 request that meets the closing is lost."""
+
+MAX_FINISHING = 64
+"""Connections that may wait for the end of an answer that nobody reads: a server may end none."""
 
 _MAX_PORT = 65_535
 _METHOD = re.compile(rb"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
@@ -248,6 +174,7 @@ class Transport(httpx.AsyncBaseTransport):
         self._routes: dict[Origin, Route] = {}
         self._idle: dict[Origin, list[tuple[float, HttpConnection]]] = {}
         self._open: set[HttpConnection] = set()
+        self._finishing: set[HttpConnection] = set()
         self._sweeping: asyncio.TimerHandle | None = None
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
@@ -333,7 +260,8 @@ class Transport(httpx.AsyncBaseTransport):
         except BaseException:
             self._leave(origin, connection)
             raise
-        body = Body(connection, partial(self._leave, origin, connection), decode, max_bytes, read_s)
+        leave, finish = partial(self._leave, origin, connection), partial(self._finish, origin, connection)
+        body = Body(connection, leave, finish, decode, max_bytes, read_s)
         return _Response(connection.status, headers=headers, stream=body, extensions={"body": body})
 
     def _route(self, origin: Origin) -> Route:
@@ -352,7 +280,16 @@ class Transport(httpx.AsyncBaseTransport):
             connection.close()
         return None
 
+    def _finish(self, origin: Origin, connection: HttpConnection, within_s: float) -> None:
+        leave = partial(self._leave, origin, connection)
+        if len(self._finishing) >= MAX_FINISHING:
+            leave()
+            return
+        self._finishing.add(connection)
+        connection.finish(within_s, leave)
+
     def _leave(self, origin: Origin, connection: HttpConnection) -> None:
+        self._finishing.discard(connection)
         if connection not in self._open:
             return
         self._open.discard(connection)

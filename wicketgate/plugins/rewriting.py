@@ -6,16 +6,16 @@ call in its result: a trace, and the cost in tokens (ROUTE-30).
 """
 
 import asyncio
-import json
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
-from wicketgate.gateway.options import estimate_tokens
 from wicketgate.plugin_api import CONTINUE, UPSTREAM_NAME_KEY, Continue, MiddlewarePlugin, PluginConfig, Request, Result
+from wicketgate.results.bulk import count_json_chars, json_bytes
 from wicketgate.results.firewall import is_bulky
+from wicketgate.tokens import estimate_tokens
 
 
 class ToolEntry(PluginConfig):
@@ -143,13 +143,10 @@ class TokenUsage(MiddlewarePlugin):
 
 
 async def _json_size(value: object) -> tuple[int, int]:
-    """Returns characters and bytes of a value as JSON; zero if JSON cannot express it. Large ones go to a thread."""
+    """Returns characters and bytes of a value as compact JSON, zero if there is none. Large ones go to a thread."""
     return await asyncio.to_thread(_measure, value) if is_bulky(value) else _measure(value)
 
 
 def _measure(value: object) -> tuple[int, int]:
-    try:
-        text = json.dumps(value, ensure_ascii=False)
-    except (TypeError, ValueError, RecursionError):
-        return 0, 0
-    return len(text), len(text.encode("utf-8", "surrogatepass"))
+    written = json_bytes(value)
+    return (0, 0) if written is None else (count_json_chars(written), len(written))

@@ -1,7 +1,8 @@
 """Work on large values in slices, so that other threads run in between (EXEC-27).
 
-A call into C holds the interpreter until it returns: ``json.dumps`` of 50 MB takes half a second. No call here handles
-more than about a megabyte.
+A call into C holds the interpreter until it returns: hashing 50 MB takes tens of milliseconds. No call here handles
+more than about a megabyte, but for JSON that is far heavier in one place than its other places tell. That costs two
+milliseconds a megabyte, because an encoder in C writes it.
 """
 
 import binascii
@@ -11,13 +12,20 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
+import msgspec
+
 SLICE = 1 << 20
 # A unit is one value or sixteen characters: writing either takes about the same time.
-_SLICE_UNITS = 8_192
+_SLICE_UNITS = 65_536
 _UNIT_CHARS = 16
-_BATCH = 256
-# Deeper than any JSON from a wire. Below it ``json.dumps`` takes over, which detects cycles.
+_BATCH = 4_096
+# Of longer lists and objects so many values stand for all.
+_SAMPLE = 8
+_MOST_SAMPLED = 1_024
+# Deeper than any JSON from a wire. Below it the encoder takes over, which detects cycles.
 _MAX_DEPTH = 60
+_GOING_ON = bytes(range(0x80, 0xC0))
+_HEAVY = frozenset((str, dict, list, tuple))
 
 
 def outweighs(value: object, units: int) -> bool:
@@ -26,7 +34,7 @@ def outweighs(value: object, units: int) -> bool:
     pending: list[Any] = [value]
     while pending and left >= 0:
         each = pending.pop()
-        # Exact types, not a match statement: every value of 50 MB of JSON passes here once.
+        # Exact types, not a match statement: every value of 64 KB of JSON passes here once.
         kind = type(each)
         if kind is str:
             left -= len(each) // _UNIT_CHARS + 1
@@ -42,6 +50,36 @@ def outweighs(value: object, units: int) -> bool:
     return left < 0
 
 
+def seems_to_outweigh(value: object, units: int) -> bool:
+    """As ``outweighs``, told from a sample of long lists and objects: it takes microseconds for any value, and can be
+    wrong about one that is heavy only here and there."""
+    left, looks = float(units), _MOST_SAMPLED
+    pending: list[tuple[Any, float]] = [(value, 1.0)]
+    while pending and left >= 0:
+        each, times = pending.pop()
+        looks -= 1
+        kind = type(each)
+        if kind is str:
+            left -= times * (len(each) // _UNIT_CHARS + 1)
+            continue
+        if kind is not dict and kind is not list and kind is not tuple:
+            continue
+        size = len(each)
+        left -= times * (size + 1)
+        if left < 0 or looks < 0:
+            return True
+        if size > _SAMPLE:
+            times *= size / _SAMPLE
+        if kind is dict:
+            sample = list(islice(each.values(), _SAMPLE))
+            left -= times * (sum(map(len, map(str, islice(each, _SAMPLE)))) // _UNIT_CHARS)
+        else:
+            # From all over the list: the first rows of a table are often like no others.
+            sample = each if size <= _SAMPLE else each[:: -(-size // _SAMPLE)]
+        pending += [(below, times) for below in sample if type(below) in _HEAVY]
+    return left < 0
+
+
 def utf8(text: str) -> bytes:
     """Encodes *text*; a lone surrogate, which a JSON escape can produce, is kept."""
     if len(text) <= SLICE:
@@ -50,7 +88,8 @@ def utf8(text: str) -> bytes:
 
 
 def json_bytes(value: object) -> bytes | None:
-    """Writes JSON in the value's own key order; None for what JSON cannot express (a cycle, too great a depth)."""
+    """Writes compact JSON in the value's own key order; None for what JSON cannot express (a cycle, too great a depth).
+    A number that JSON lacks (``nan``) is null."""
     try:
         return b"".join(_pieces(value))
     except (TypeError, ValueError, RecursionError):
@@ -69,6 +108,13 @@ def base64_bytes(text: str) -> bytes | None:
         return _base64(unwrapped)
     except ValueError:
         return None
+
+
+def count_json_chars(data: bytes) -> int:
+    """Counts characters of what ``json_bytes`` has written: bytes that do not go on with a character."""
+    if data.isascii():
+        return len(data)
+    return sum(len(data[at : at + SLICE].translate(None, _GOING_ON)) for at in range(0, len(data), SLICE))
 
 
 def count_chars(data: bytes) -> int:
@@ -99,57 +145,75 @@ def count_newlines(data: bytes, start: int = 0, end: int | None = None) -> int:
 
 def _pieces(value: Any, depth: int = 0) -> Iterator[bytes]:
     # Small values are written at once. Larger ones are taken apart.
-    if depth > _MAX_DEPTH or not outweighs(value, _SLICE_UNITS):
-        yield _dumps(value)
-        return
+    if depth > _MAX_DEPTH or not seems_to_outweigh(value, _SLICE_UNITS):
+        yield _encoded(value)
+    else:
+        yield from _taken_apart(value, depth)
+
+
+def _taken_apart(value: Any, depth: int) -> Iterator[bytes]:
     match value:
         case str():
             yield b'"'
             # No JSON escape spans two characters, so a text can be cut anywhere.
             for at in range(0, len(value), SLICE):
-                yield _dumps(value[at : at + SLICE])[1:-1]
+                yield _encoded(value[at : at + SLICE])[1:-1]
             yield b'"'
         case dict():
             yield b"{"
             # Members in batches, because a call for each of a million is slow.
             items = iter(value.items())
             separator = b""
-            while batch := dict(islice(items, _BATCH)):
+            while batch := list(islice(items, _BATCH)):
                 yield separator
-                separator = b", "
+                separator = b","
                 yield from _members(batch, depth + 1)
             yield b"}"
         case list() | tuple():
             yield b"["
             for at in range(0, len(value), _BATCH):
-                yield b", " if at else b""
+                yield b"," if at else b""
                 yield from _elements(value[at : at + _BATCH], depth + 1)
             yield b"]"
         case _:
-            yield _dumps(value)
+            yield _encoded(value)
 
 
-def _members(batch: dict[Any, Any], depth: int) -> Iterator[bytes]:
-    if not outweighs(batch, _SLICE_UNITS):
-        yield _dumps(batch)[1:-1]
-        return
-    for number, (key, value) in enumerate(batch.items()):
+def _members(batch: list[tuple[Any, Any]], depth: int) -> Iterator[bytes]:
+    if not seems_to_outweigh(members := dict(batch), _SLICE_UNITS):
+        yield _encoded(members)[1:-1]
+    elif len(batch) > 1:
+        yield from _members(batch[: len(batch) // 2], depth)
+        yield b","
+        yield from _members(batch[len(batch) // 2 :], depth)
+    else:
+        ((key, value),) = batch
         # Written as a member of its own object, because a key need not be a string here.
-        yield (b", " if number else b"") + _dumps({key: 0})[1:-2]
+        yield _encoded({key: 0})[1:-2]
         yield from _pieces(value, depth)
 
 
 def _elements(batch: Any, depth: int) -> Iterator[bytes]:
-    if not outweighs(batch, _SLICE_UNITS):
-        yield _dumps(batch)[1:-1]
-        return
-    for number, value in enumerate(batch):
-        yield b", " if number else b""
-        yield from _pieces(value, depth)
+    if not seems_to_outweigh(batch, _SLICE_UNITS):
+        yield _encoded(batch)[1:-1]
+    elif len(batch) > 1:
+        yield from _elements(batch[: len(batch) // 2], depth)
+        yield b","
+        yield from _elements(batch[len(batch) // 2 :], depth)
+    else:
+        yield from _pieces(batch[0], depth)
 
 
-def _dumps(value: object) -> bytes:
-    return utf8(json.dumps(value, ensure_ascii=False, default=str))
+_encode = msgspec.json.Encoder(enc_hook=str).encode
+
+
+def _encoded(value: object) -> bytes:
+    """Compact JSON. Raises ValueError, TypeError or RecursionError."""
+    try:
+        return _encode(value)
+    except UnicodeEncodeError:
+        # The encoder refuses lone surrogates.
+        return utf8(json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str))
 
 
 def _base64(text: str) -> bytes:

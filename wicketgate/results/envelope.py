@@ -7,7 +7,7 @@ no result at all.
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Literal
 
@@ -28,7 +28,13 @@ class ArtifactRef:
     size_bytes: int
 
     def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        # Not ``asdict``, which takes ten times as long: this is a part of every call.
+        return {
+            "handle": self.handle,
+            "media_type": self.media_type,
+            "label": self.label,
+            "size_bytes": self.size_bytes,
+        }
 
 
 @dataclass(frozen=True, slots=True)

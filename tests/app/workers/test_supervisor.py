@@ -14,7 +14,8 @@ from tests.support.requirement import requirement
 SERVING = """
 import os, select, signal, sys
 from pathlib import Path
-from app.workers.supervisor import CUT, Role, Supervisor
+from app.workers.place import CUT
+from app.workers.supervisor import Role, Supervisor
 from app.logs import plain_logs
 from wicketgate.errors import ConfigError
 

@@ -98,6 +98,35 @@ async def test_a_stream_that_breaks_off_is_resumed_after_its_last_event() -> Non
     assert caller.told == [("progress", 1, None, None)]
 
 
+@requirement("UP-200")
+async def test_calls_one_after_another_need_no_new_connections_where_streams_end_after_the_answer() -> None:
+    ports: list[int] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        message = json.loads((await receive())["body"]) if scope["method"] == "POST" else {}
+        headers = [(b"content-type", b"text/event-stream"), (b"mcp-session-id", b"s-1")]
+        if "id" not in message:
+            await send({"type": "http.response.start", "status": 202 if message else 405})
+            await send({"type": "http.response.body"})
+            return
+        if message["method"] == "tools/call":
+            ports.append(scope["client"][1])
+        value = INITIALIZED if message["method"] == "initialize" else {"content": []}
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        answer = event({"id": message["id"], "result": value})
+        await send({"type": "http.response.body", "body": answer, "more_body": True})
+        await asyncio.sleep(0.01)  # the end is a packet of its own
+        await send({"type": "http.response.body"})
+
+    async with HttpService(app=app) as service, asyncio.timeout(BOUND_S):
+        upstream = over(partial(http_transport, "stub", f"{service.url}/mcp", {}, outgoing=Outgoing()), "legacy")
+        async with connected(upstream):
+            for _ in range(20):
+                await upstream.call_tool("x", {}, context(), 5)
+                await asyncio.sleep(0.02)
+    assert len(set(ports)) < len(ports)
+
+
 @requirement("UP-38")
 async def test_a_stream_that_can_never_be_resumed_to_its_end_is_given_up() -> None:
     opened: list[str] = []
@@ -227,6 +256,39 @@ async def test_a_place_for_messages_at_another_origin_is_not_used() -> None:
             async with transport:
                 pass
     assert [seen.method for seen in service.seen] == ["GET"]
+
+
+@requirement("UP-200")
+async def test_messages_whose_receipt_comes_in_pieces_need_no_new_connections() -> None:
+    ports: list[int] = []
+    answers: asyncio.Queue[bytes] = asyncio.Queue()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if scope["method"] == "GET":
+            await send(
+                {"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/event-stream")]}
+            )
+            piece = b"event: endpoint\ndata: /messages\n\n"
+            while True:
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
+                piece = await answers.get()
+        message = json.loads((await receive())["body"])
+        if "id" in message:
+            value = INITIALIZED if message["method"] == "initialize" else {"content": []}
+            answers.put_nowait(event({"id": message["id"], "result": value}))
+        ports.append(scope["client"][1])
+        await send({"type": "http.response.start", "status": 202, "headers": [(b"content-length", b"8")]})
+        await send({"type": "http.response.body", "more_body": True})
+        await asyncio.sleep(0.01)  # the body is a packet of its own
+        await send({"type": "http.response.body", "body": b"Accepted"})
+
+    async with HttpService(app=app) as service, asyncio.timeout(BOUND_S):
+        upstream = over(partial(sse_transport, "stub", f"{service.url}/sse", {}, outgoing=Outgoing()), "legacy")
+        async with connected(upstream):
+            for _ in range(20):
+                await upstream.call_tool("x", {}, context(), 5)
+                await asyncio.sleep(0.02)
+    assert len(set(ports)) < len(ports)
 
 
 @pytest.mark.parametrize("failures", [10, 1_024, 1_100, 10**9])

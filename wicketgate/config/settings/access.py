@@ -5,11 +5,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import Discriminator, Field, SecretStr, field_validator, model_validator
+from pydantic import Discriminator, Field, PrivateAttr, SecretStr, field_validator, model_validator
 
 from wicketgate.access.approvers import MOST_APPROVERS, Need, check_by
+from wicketgate.access.conditions import Condition, condition_of
 from wicketgate.access.identity import ACTOR_PATTERN, HashedKey, Identity, parse_permissions
-from wicketgate.access.policy import AccessDefault, AccessPolicy, AccessRule, Condition
+from wicketgate.access.policy import AccessDefault, AccessPolicy, AccessRule
 from wicketgate.catalog.name_patterns import split_pattern
 from wicketgate.config.settings.base import SECTION, WORD, Section, refuse_repeats, word_or_section
 from wicketgate.config.settings.issuers import IssuerSettings, TrustedHeaderSettings, refuse_doubtful_tokens
@@ -63,7 +64,7 @@ class KeySettings(Section):
         return HashedKey(
             self.id,
             self.sha256,
-            Identity(self.actor, self.permissions, roles=self.roles),
+            Identity(self.actor, self.permissions, self.id, self.roles),
             self.suspended,
             None if self.not_before is None else self.not_before.timestamp(),
             None if self.expires_at is None else self.expires_at.timestamp(),
@@ -245,6 +246,8 @@ class AccessRuleSettings(Section):
     """``always``: each call waits for the decision of its caller. ``{by: "role:lead"}``: for that of others."""
     effect: Literal["allow", "deny"] = "allow"
     """``deny`` refuses the call."""
+    # Compiled once, since it takes longer than all else of a rule together.
+    _condition: Condition | None = PrivateAttr(None)
 
     @field_validator("match")
     @classmethod
@@ -268,7 +271,7 @@ class AccessRuleSettings(Section):
         asks = bool(self.require or self.require_any or self.resource or self.approval != "never")
         if asks and (self.effect == "deny" or self.visibility == "internal"):
             raise ValueError("a rule that denies or hides a tool from everybody cannot ask for anything else")
-        condition = self.condition()
+        condition = self._condition = None if self.when is None else condition_of(self.when)
         if self.visibility == "internal" and condition is not None and condition.needs_args:
             raise ValueError("visibility cannot depend on args: a tool is there or not. Use effect: deny")
         return self
@@ -277,15 +280,21 @@ class AccessRuleSettings(Section):
     @classmethod
     def _compiles(cls, when: str | None) -> str | None:
         if when is not None:
-            Condition(when)
+            condition_of(when)
         return when
 
-    def condition(self) -> Condition | None:
-        return None if self.when is None else Condition(self.when)
-
     def rule(self) -> AccessRule:
-        approval = self.approval.asked() if isinstance(self.approval, ApprovalSettings) else self.approval
-        return AccessRule(**{**self.model_dump(), "when": self.condition(), "approval": approval})
+        return AccessRule(
+            self.match,
+            self.require,
+            self.require_any,
+            self.resource,
+            self.action,
+            self.visibility,
+            self._condition,
+            self.approval.asked() if isinstance(self.approval, ApprovalSettings) else self.approval,
+            self.effect,
+        )
 
 
 def access_policy(rules: Iterable[AccessRuleSettings], default: AccessDefault = "allow") -> AccessPolicy:

@@ -20,7 +20,7 @@ from mcp.shared._stream_protocols import ReadStream, WriteStream
 from mcp.shared.message import SessionMessage
 
 from wicketgate.daemon_threads import DaemonThreads
-from wicketgate.faces.mcp.envelope import Fault, fault_of
+from wicketgate.faces.mcp.message import Fault, fault_of
 from wicketgate.faces.mcp.server import McpDoor
 
 log = logging.getLogger("wicketgate.mcp")

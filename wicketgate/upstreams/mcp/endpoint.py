@@ -45,6 +45,9 @@ FAILURES = (Gone, Malformed, UpstreamUnavailable, ConnectRequired)
 _ACCEPTED = {"Content-Type": JSON, "Accept": f"{JSON}, {EVENTS}"}
 NOTIFY_S = 10.0
 _MAX_NOTIFYING = 256
+_ENDING_S = 1.0
+"""Seconds for which an answer may go on that nobody reads: most servers send the end of a stream in a packet of its
+own, behind its message."""
 _MAX_REDIRECTS = 3
 _MAX_SNIFFED = 4096
 _FOLLOWED = {"POST": (307, 308), "DELETE": (307, 308), "GET": (301, 302, 307, 308)}
@@ -94,7 +97,7 @@ class Endpoint:
         try:
             with suppress(*FAILURES, TimeoutError):
                 async with asyncio.timeout(NOTIFY_S):
-                    await (await self.send("POST", wire.encode(message), headers)).aclose()
+                    await leave(await self.send("POST", wire.encode(message), headers))
         finally:
             self._notifying -= 1
 
@@ -171,6 +174,10 @@ class EventStream:
         """The server's wish for the pause before a reconnection."""
         return None if self._decoder.retry_ms is None else self._decoder.retry_ms / 1000
 
+    def finish(self) -> None:
+        """Leave the stream, of which nothing more is wanted; it may end by itself shortly (UP-200)."""
+        self._body.finish(_ENDING_S)
+
     async def read(self) -> list[SseEvent] | None:
         """The events that the next piece completed; None at the end. Raises Gone and Malformed."""
         try:
@@ -180,6 +187,12 @@ class EventStream:
             raise too_large(self._max_bytes) from None
         except httpx.RequestError as error:
             raise failure_of(error) from None
+
+
+async def leave(response: httpx.Response) -> None:
+    """Close an answer whose body is not wanted, though it may still be on its way (UP-200)."""
+    body_of(response).finish(_ENDING_S)
+    await response.aclose()
 
 
 def kind_of(response: httpx.Response) -> str:

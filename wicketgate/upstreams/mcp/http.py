@@ -195,6 +195,7 @@ class _StreamableHttp:
             lost = Gone("it ended its stream without an answer", carried=True)
             try:
                 if await self._read(stream, call):
+                    stream.finish()
                     return await call.answer()
             except Gone as gone:
                 lost = gone

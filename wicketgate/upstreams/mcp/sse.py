@@ -9,7 +9,7 @@ from wicketgate.net import Credentials, HttpClient, Outgoing, make_http_client
 from wicketgate.upstreams.mcp import wire
 from wicketgate.upstreams.mcp.call import CONNECTION_LOST, Call, Gone, Malformed, no_answer, no_mcp
 from wicketgate.upstreams.mcp.client import Connection, Lost
-from wicketgate.upstreams.mcp.endpoint import EVENTS, FAILURES, Endpoint, EventStream, kind_of
+from wicketgate.upstreams.mcp.endpoint import EVENTS, FAILURES, Endpoint, EventStream, kind_of, leave
 from wicketgate.upstreams.mcp.eras import Agreement
 from wicketgate.upstreams.mcp.exchange import UNASKED_A_SECOND, UNASKED_AT_ONCE, Exchange, Pace, to_its_end, weight_of
 from wicketgate.upstreams.mcp.session import OutgoingRequest
@@ -100,7 +100,7 @@ class _Sse:
         except FAILURES as error:
             call.fail(error)
             raise
-        await response.aclose()
+        await leave(response)
         if response.status_code >= 300:
             # The answer would have come on the stream.
             retry_after = response.headers.get("retry-after", "")

@@ -1,0 +1,171 @@
+"""The MCP doors, whose modules are imported when the service listens already (OPS-370 to OPS-373).
+
+The SDK's server and its types are a third of what there is to import, and only requests at ``/mcp`` need them. A thread
+imports them beside the loop. What comes in that time waits for them.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager, nullcontext, suppress
+from typing import TYPE_CHECKING
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from app.mcp_refusals import unavailable
+from wicketgate.access.shares import ShareCounts
+from wicketgate.daemon_threads import DaemonThreads
+from wicketgate.errors import ConfigError
+from wicketgate.gateway.options import HeapKeeper
+from wicketgate.task_end import end_tasks
+
+if TYPE_CHECKING:
+    from app.mcp_door import McpDoors
+
+log = logging.getLogger("wicketgate.service")
+
+WAITS_S = 30.0
+_NOT_YET = "The service is starting, and cannot serve MCP yet; nothing was run. Try again"
+
+
+def import_doors() -> None:
+    """Imports what the doors need: about a third of a second of a core."""
+    from app import mcp_door  # noqa: F401
+
+
+class LateDoors:
+    """*endpoints* by the names of *faces*. *make* is called on the loop when *load* has returned, in a thread.
+
+    *load* begins with ``begin``, inside ``running``. A request waits for it for *waits_s* seconds at most. *heap* keeps
+    the garbage collector from what was imported.
+    """
+
+    def __init__(
+        self,
+        faces: Iterable[str],
+        make: "Callable[[], McpDoors]",
+        *,
+        load: Callable[[], object] = import_doors,
+        heap: HeapKeeper | None = None,
+        waits_s: float = WAITS_S,
+    ) -> None:
+        self._make = make
+        self._load = load
+        self._heap = heap
+        self._waits_s = waits_s
+        self._wanted = asyncio.Event()
+        self._opened = asyncio.Event()
+        self._answerable = asyncio.Event()
+        self._ended = asyncio.Event()
+        self._doors: McpDoors | None = None
+        self._failure: ConfigError | None = None
+        self._listening_ended = False
+        self.endpoints: Mapping[str, ASGIApp] = {face: _Endpoint(self, face) for face in faces}
+
+    def begin(self) -> None:
+        """Begins to import: the service listens."""
+        self._wanted.set()
+
+    @property
+    def ready(self) -> bool:
+        """True when requests are served without waiting."""
+        return self._doors is not None
+
+    async def wait_ready(self) -> None:
+        """Raises ConfigError if the modules cannot be imported."""
+        await self._opened.wait()
+        if self._failure is not None:
+            raise self._failure
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        # One task opens and closes the doors, as their cancel scopes demand.
+        task = asyncio.create_task(self._run(), name="MCP doors")
+        try:
+            yield
+        finally:
+            if self._doors is None:
+                await end_tasks(task)
+            self._ended.set()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        await self._wanted.wait()
+        thread = DaemonThreads(1, "imports of the MCP doors")
+        try:
+            with nullcontext() if self._heap is None else self._heap.refreshing():
+                await thread.run(self._load)
+            doors = self._make()
+        except Exception as error:
+            log.exception("the MCP doors cannot be opened")
+            self._failure = ConfigError(f"The MCP doors cannot be opened ({error}). Install the program again")
+            self._settle()
+            return
+        finally:
+            thread.close()
+        if self._heap is not None:
+            self._heap.settle()
+        async with doors.running():
+            doors.catalog_changed()  # nobody listens yet: what is there now is no change
+            if self._listening_ended:
+                doors.end_listening()
+            self._doors = doors
+            self._settle()
+            await self._ended.wait()
+
+    def _settle(self) -> None:
+        self._opened.set()
+        self._answerable.set()
+
+    async def find(self, face: str) -> "ASGIApp | None":
+        """Returns the endpoint of *face* when it is there; None if that takes too long, or the service stops."""
+        if self._doors is None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._waits_s):
+                    await self._answerable.wait()
+        return None if self._doors is None else self._doors.endpoints[face]
+
+    # What the doors are told, and asked, as long as there are none too.
+
+    def end_listening(self) -> None:
+        self._listening_ended = True
+        self._answerable.set()  # what waits is not worth the wait: the service stops
+        if self._doors is not None:
+            self._doors.end_listening()
+
+    def ask_no_more(self) -> None:
+        if self._doors is not None:
+            self._doors.ask_no_more()
+
+    async def answered(self) -> None:
+        if self._doors is not None:
+            await self._doors.answered()
+
+    def end_of(self, key_id: str) -> Mapping[str, int]:
+        return {"sessions": 0} if self._doors is None else self._doors.end_of(key_id)
+
+    def session_counts(self) -> list[ShareCounts]:
+        return [] if self._doors is None else self._doors.session_counts()
+
+    def catalog_changed(self) -> None:
+        if self._doors is not None:
+            self._doors.catalog_changed()
+
+    def access_changed(self) -> None:
+        if self._doors is not None:
+            self._doors.access_changed()
+
+
+class _Endpoint:
+    """ASGI. An object, because the framework takes a function for one of its own kind."""
+
+    def __init__(self, doors: LateDoors, face: str) -> None:
+        self._doors = doors
+        self._face = face
+        self._endpoint: ASGIApp | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._endpoint is None:
+            self._endpoint = await self._doors.find(self._face)
+        endpoint = self._endpoint or unavailable(_NOT_YET, later=True)
+        await endpoint(scope, receive, send)

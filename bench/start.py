@@ -1,0 +1,220 @@
+"""``make bench-start``: what a start costs, and what the service holds at rest.
+
+The real command is started as a user starts it. With ``--beside FOLDER`` another checkout is started in turns with this
+one, so that what else runs on the machine falls on both. What the columns mean: docs/benchmarks.md.
+"""
+
+import argparse
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+
+from bench.catalogs import ROOT
+from bench.cpu import cpu_s
+from bench.loop_probe import probe
+from bench.table import Table, figure, markdown
+
+_BOUND_S = 60.0
+_POLL_S = 0.005
+_AT_REST_S = 3.0
+_SMALL_SERVER = ROOT / "bench" / "console_server.py"
+_READY = re.compile(rb"ready on http://")
+_IMPORT = re.compile(r"import time:\s+(\d+) \|\s+\d+ \|\s+(\S+)")
+
+
+@dataclass(frozen=True)
+class Start:
+    """CPU and wall time in seconds, memory in MB."""
+
+    listening_cpu: float
+    listening: float
+    ready_cpu: float
+    ready: float
+    resident: float
+    proportional: float
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--beside", type=Path, action="append", default=[], help="another checkout, in turns")
+    parser.add_argument("--json", type=Path, default=ROOT / "bench" / "out" / "start.json")
+    options = parser.parse_args()
+    folders = [*(folder.resolve() for folder in options.beside), ROOT]
+    found: dict[str, dict[str, list[Start]]] = {}
+    pauses: dict[str, list[tuple[float, float]]] = {}
+    with tempfile.TemporaryDirectory() as scratch, _configurations(Path(scratch)) as configurations:
+        for folder in folders:  # what is compiled stays
+            start(folder, *configurations["no upstreams"])
+        for _ in range(options.rounds):
+            for name, (config, environ) in configurations.items():
+                for folder in folders:
+                    found.setdefault(name, {}).setdefault(str(folder), []).append(start(folder, config, environ))
+            for folder in folders:
+                pauses.setdefault(str(folder), []).append(pauses_ms(folder, *configurations["one"]))
+    print(markdown(_shown(found, pauses)))
+    imports = {str(folder): imports_ms(folder) for folder in folders}
+    print()
+    print(markdown(_imported(imports)))
+    options.json.parent.mkdir(parents=True, exist_ok=True)
+    starts = {name: {each: [asdict(one) for one in ones] for each, ones in by.items()} for name, by in found.items()}
+    made = {"load": os.getloadavg(), "starts": starts, "pauses_ms": pauses, "imports_ms": imports}
+    options.json.write_text(json.dumps(made, indent=1) + "\n")
+    print(options.json)
+
+
+@contextmanager
+def _configurations(folder: Path) -> Iterator[Mapping[str, tuple[Path, Mapping[str, str]]]]:
+    """Gives files of configurations by name, with the variables that they need."""
+    from examples.demo import CONFIG, shop
+
+    none, one = folder / "none.yaml", folder / "one.yaml"
+    none.write_text("upstreams: []\n")
+    command = json.dumps([sys.executable, str(_SMALL_SERVER), "10", "1"])
+    one.write_text(f"upstreams: [{{name: area, command: {command}}}]\n")
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+    with shop() as url:
+        yield {"no upstreams": (none, {}), "one": (one, {}), "the demo": (CONFIG, {"SHOP_URL": url, "PATH": path})}
+
+
+@contextmanager
+def _serving(folder: Path, config: Path, environ: Mapping[str, str]) -> Iterator[tuple["subprocess.Popen[bytes]", int]]:
+    """Gives the process and its port, where nobody may listen yet."""
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        port = unused.getsockname()[1]
+    line = [sys.executable, "-m", "app", "serve", "--config", str(config), "--port", str(port)]
+    process = subprocess.Popen(
+        line,
+        cwd=folder,
+        env={**os.environ, **environ, "PYTHONPATH": str(folder)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    )
+    try:
+        yield process, port
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=_BOUND_S)
+
+
+def _connected(port: int) -> socket.socket:
+    until = time.monotonic() + _BOUND_S
+    while True:
+        try:
+            return socket.create_connection(("127.0.0.1", port), timeout=_BOUND_S)
+        except ConnectionRefusedError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(_POLL_S)
+
+
+def _wait_until_ready(process: "subprocess.Popen[bytes]") -> None:
+    """Raises EOFError if the process ends before."""
+    assert process.stderr is not None
+    for line in process.stderr:
+        if _READY.search(line):
+            return
+    raise EOFError("the service has ended")
+
+
+def start(folder: Path, config: Path, environ: Mapping[str, str]) -> Start:
+    began = time.monotonic()
+    with _serving(folder, config, environ) as (process, port):
+        with _connected(port) as connection:
+            connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
+            connection.recv(1)
+            listening_cpu, listening = cpu_s(process.pid), time.monotonic() - began
+        _wait_until_ready(process)
+        ready_cpu, ready = cpu_s(process.pid), time.monotonic() - began
+        time.sleep(_AT_REST_S)
+        resident, proportional = _memory(process.pid)
+    return Start(listening_cpu, listening, ready_cpu, ready, resident, proportional)
+
+
+def _memory(pid: int) -> tuple[float, float]:
+    """The resident memory of a process and its proportional share, in MB."""
+    sizes = dict(re.findall(r"^(\w+):\s+(\d+) kB", Path(f"/proc/{pid}/smaps_rollup").read_text(), re.MULTILINE))
+    return int(sizes["Rss"]) / 1024, int(sizes["Pss"]) / 1024
+
+
+def pauses_ms(folder: Path, config: Path, environ: Mapping[str, str]) -> tuple[float, float]:
+    """Milliseconds from the first answer to a moment after readiness: the longest that ``/healthz`` took, and the
+    longest that the prober overslept, which is what the machine does."""
+    stop = threading.Event()
+    with _serving(folder, config, environ) as (process, port):
+        _connected(port).close()
+
+        def until_ready() -> None:
+            _wait_until_ready(process)
+            time.sleep(0.5)
+            stop.set()
+
+        threading.Thread(target=until_ready, daemon=True).start()
+        samples = probe("127.0.0.1", port, stop)[1:]  # the first waits for the port
+    return max(took for _, took, _ in samples), max(overslept for *_, overslept in samples)
+
+
+def imports_ms(folder: Path) -> dict[str, float]:
+    """Milliseconds of the modules that ``serve`` imports before it listens, by package, ours by room."""
+    code = "import app.cli, app.commands.serve"
+    line = [sys.executable, "-X", "importtime", "-c", code]
+    text = subprocess.run(line, cwd=folder, capture_output=True, text=True, check=True).stderr
+    spent: Counter[str] = Counter()
+    for took, module in _IMPORT.findall(text):
+        parts = module.split(".")
+        spent[".".join(parts[: 2 if parts[0] == "wicketgate" else 1])] += int(took)
+    return {name: round(took / 1e3, 1) for name, took in spent.most_common(20)}
+
+
+def _shown(found: Mapping[str, Mapping[str, list[Start]]], pauses: Mapping[str, list[tuple[float, float]]]) -> Table:
+    head = (
+        "",
+        "checkout",
+        "CPU s to listening",
+        "to ready",
+        "s to listening",
+        "to ready",
+        "MB resident",
+        "proportional",
+    )
+    rows = []
+    for name, by_folder in found.items():
+        for folder, starts in by_folder.items():
+            columns = zip(*(asdict(start).values() for start in starts), strict=True)
+            listening_cpu, listening, ready_cpu, ready, resident, proportional = (
+                f"{figure(median(column))} ({figure(min(column))})" for column in map(list, columns)
+            )
+            cells = (listening_cpu, ready_cpu, listening, ready, resident, proportional)
+            rows.append((name, Path(folder).name, *cells))
+    notes = [
+        f"{Path(folder).name}: longest pause of the loop {figure(median(took for took, _ in each))} "
+        f"({figure(min(took for took, _ in each))}) ms; the prober overslept "
+        f"{figure(median(slept for _, slept in each))} ms at most"
+        for folder, each in pauses.items()
+    ]
+    load = " ".join(f"{each:.1f}" for each in os.getloadavg())
+    return Table("A start: medians (and the least)", head, rows, [*notes, f"load of the machine at the end: {load}"])
+
+
+def _imported(imports: Mapping[str, Mapping[str, float]]) -> Table:
+    names = list(dict.fromkeys(name for each in imports.values() for name in each))
+    rows = [(name, *(figure(each.get(name)) for each in imports.values())) for name in names]
+    return Table("Imports before listening, ms by package", ("", *(Path(each).name for each in imports)), rows)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,25 @@
+from pathlib import Path
+
+from bench.start import imports_ms, pauses_ms, start
+from tests.support.process import ROOT
+from tests.support.requirement import requirement
+
+
+@requirement("OPS-375")
+def test_a_start_is_measured_from_the_process_itself(tmp_path: Path) -> None:
+    config = tmp_path / "wicketgate.yaml"
+    config.write_text("upstreams: []\n")
+    found = start(ROOT, config, {})
+    assert 0 < found.listening_cpu <= found.ready_cpu
+    assert 0 < found.listening <= found.ready
+    assert 0 < found.proportional <= found.resident
+    longest, overslept = pauses_ms(ROOT, config, {})
+    assert longest > 0
+    assert overslept >= 0
+
+
+@requirement("OPS-375")
+def test_what_is_imported_before_listening_is_counted_by_package() -> None:
+    found = imports_ms(ROOT)
+    assert "fastapi" in found
+    assert "mcp" not in found

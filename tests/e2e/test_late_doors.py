@@ -1,0 +1,214 @@
+"""What a service imports before it listens, and what comes while it imports the rest, in real processes."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from tests.e2e.test_drain import INITIALIZE
+from tests.support.mcp_client import NEW
+from tests.support.process import ROOT, Program, program
+from tests.support.redis import free_port
+from tests.support.requirement import requirement
+from tests.support.service import KEY
+from wicketgate.access.identity import hash_key
+
+BOUND_S = 40.0
+HEADERS = {"Authorization": f"Bearer {KEY}", "Accept": "application/json, text/event-stream"}
+
+HELD = """
+import sys, time
+folder = sys.argv[1]
+from importlib.machinery import PathFinder
+from pathlib import Path
+
+class Held:
+    "Holds the import of the doors until the file 'go' is there."
+    def find_spec(self, name, path, target=None):
+        if name != "app.mcp_door":
+            return None
+        spec = PathFinder.find_spec(name, path)
+        run = spec.loader.exec_module
+        def exec_module(module):
+            print("loaded:", *sorted(sys.modules), flush=True)
+            while not Path(folder, "go").exists():
+                time.sleep(0.01)
+            if Path(folder, "fail").exists():
+                raise ImportError("no such thing")
+            run(module)
+        spec.loader.exec_module = exec_module
+        return spec
+
+sys.meta_path.insert(0, Held())
+"""
+SERVE = (
+    HELD
+    + """
+from wicketgate.__main__ import main
+del sys.argv[1]
+sys.argv[0] = "wicketgate"
+main()
+"""
+)
+UVICORN = HELD + "import uvicorn\nuvicorn.main(args=sys.argv[2:])"
+
+LATE = {
+    "mcp": "the SDK: server, client, sessions",
+    "mcp_types.methods": "its checks of each message, by version",
+    "mcp_types._v2025_11_25": "the same",
+    "mcp_types._v2026_07_28": "the same",
+    "httpx2": "the SDK's HTTP client",
+    "wicketgate.faces.mcp.server": "the faces over the SDK",
+    "app.mcp_handshake": "sessions of the handshake era",
+}
+
+
+UNUSED = {
+    "cel_expr_python": "conditions of access rules",
+    "joserfc": "tokens of issuers",
+    "redis": "storage.url",
+    "rich": "tables of other commands, and the command line of httpx",
+    "wicketgate.models.anthropic.exchange": "a dialect of models",
+    "wicketgate.models.openai.exchange": "another",
+    "wicketgate.storage.sqlite_store": "storage.url",
+    "wicketgate.upstreams.openapi.upstream": "a kind of upstream",
+    "wicketgate.upstreams.python.upstream": "another",
+    "app.commands.connect": "another command",
+    "app.workers.supervisor": "--workers",
+}
+
+
+def write_config(folder: Path, more: str = "") -> Path:
+    path = folder / "wicketgate.yaml"
+    path.write_text(
+        f"auth: {{keys: [{{id: test, sha256: {hash_key(KEY)}, actor: owner_1, permissions: ['*']}}]}}\n{more}"
+    )
+    return path
+
+
+@asynccontextmanager
+async def held(
+    folder: Path, *args: str, code: str = SERVE, env: Mapping[str, str] | None = None
+) -> AsyncIterator[tuple[Program, set[str]]]:
+    """Gives the program, whose import is held, and the modules that it had when it listened."""
+    async with program("-c", code, str(folder), *args, cold=True, env=env) as running:
+        found = await running.wait_for(r"loaded: (.*)\n", "stdout")
+        yield running, set(found.group(1).split())
+
+
+def body(method: str, **params: Any) -> dict[str, Any]:
+    """A request of the era without sessions."""
+    meta = {
+        "io.modelcontextprotocol/protocolVersion": NEW,
+        "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
+        "io.modelcontextprotocol/clientCapabilities": {},
+    }
+    return {"jsonrpc": "2.0", "id": 7, "method": method, "params": {**params, "_meta": meta}}
+
+
+def client(port: int) -> httpx.AsyncClient:
+    return httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", headers=HEADERS, trust_env=False, timeout=BOUND_S)
+
+
+def serve(folder: Path, port: int) -> tuple[str, ...]:
+    return ("serve", "--config", str(write_config(folder)), "--port", str(port))
+
+
+@requirement("OPS-370", "OPS-371")
+async def test_the_port_answers_before_anything_is_imported_that_only_mcp_needs(tmp_path: Path) -> None:
+    port = free_port()
+    async with held(tmp_path, *serve(tmp_path, port)) as (running, loaded), client(port) as http:
+        assert sorted(loaded & set(LATE)) == []
+        assert (await http.get("/healthz")).status_code == 200
+        unready = await http.get("/readyz")
+        assert (unready.status_code, unready.json()["ready"]) == (503, False)
+        assert "ready on" not in running.stderr
+        (tmp_path / "go").touch()
+        await running.wait_for("ready on")
+        assert (await http.get("/readyz")).status_code == 200
+        assert await running.stop() == 0
+
+
+@requirement("OPS-374")
+async def test_what_the_configuration_does_not_use_is_not_imported(tmp_path: Path) -> None:
+    async with held(tmp_path, *serve(tmp_path, free_port())) as (_, loaded):
+        assert sorted(loaded & set(UNUSED)) == []
+        # Each is a module that there is.
+        assert [name for name in UNUSED | LATE if find_spec(name) is None] == []
+
+
+@requirement("OPS-371")
+async def test_requests_of_both_eras_that_come_early_wait_and_are_answered(tmp_path: Path) -> None:
+    port = free_port()
+    async with held(tmp_path, *serve(tmp_path, port)) as (_, _), client(port) as http:
+        asked = [
+            asyncio.create_task(http.post("/mcp", json=INITIALIZE)),
+            asyncio.create_task(
+                http.post(
+                    "/mcp",
+                    json=body("tools/list"),
+                    headers={"mcp-protocol-version": NEW, "mcp-method": "tools/list"},
+                )
+            ),
+        ]
+        # What is asked elsewhere does not wait.
+        assert (await http.get("/readyz")).status_code == 503
+        assert [task.done() for task in asked] == [False, False]
+        (tmp_path / "go").touch()
+        opened, listed = await asyncio.gather(*asked)
+        assert opened.status_code == 200
+        assert opened.headers["mcp-session-id"]
+        assert [tool["name"] for tool in listed.json()["result"]["tools"]] == [
+            "tool_browse",
+            "tool_execute",
+            "tool_view",
+        ]
+
+
+@requirement("OPS-371")
+async def test_a_stop_does_not_wait_for_the_import_and_refuses_what_waits(tmp_path: Path) -> None:
+    port = free_port()
+    async with held(tmp_path, *serve(tmp_path, port)) as (running, _), client(port) as http:
+        asked = asyncio.create_task(http.post("/mcp", json=INITIALIZE))
+        await http.get("/healthz")
+        assert await running.stop() == 0
+        refused = await asked
+        assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
+        assert refused.json()["error"]["code"] == -32603
+
+
+@requirement("OPS-371")
+async def test_modules_that_cannot_be_imported_end_the_start(tmp_path: Path) -> None:
+    (tmp_path / "fail").touch()
+    (tmp_path / "go").touch()
+    async with held(tmp_path, *serve(tmp_path, free_port())) as (running, _):
+        assert await running.ended() == 1
+        assert "The MCP doors cannot be opened (no such thing)" in running.stderr
+
+
+@requirement("OPS-371")
+async def test_another_server_listens_when_all_is_imported(tmp_path: Path) -> None:
+    port = free_port()
+    write_config(tmp_path)
+    args = ("app.main:app", "--port", str(port), "--app-dir", str(ROOT))
+    environ = {"WICKETGATE_CONFIG": str(tmp_path / "wicketgate.yaml")}
+    async with held(tmp_path, *args, code=UVICORN, env=environ) as (running, loaded), client(port) as http:
+        assert sorted(loaded & set(LATE)) == []
+        assert "running on" not in running.stderr
+        (tmp_path / "go").touch()
+        await running.wait_for("Uvicorn running on")
+        assert (await http.post("/mcp", json=INITIALIZE)).status_code == 200
+
+
+@requirement("OPS-372")
+async def test_workers_are_forked_from_a_process_that_has_imported_it_all(tmp_path: Path) -> None:
+    (tmp_path / "go").touch()
+    config = write_config(tmp_path, f"storage: {{url: 'sqlite:///{tmp_path}/store.db'}}")
+    args = ("serve", "--config", str(config), "--port", "0", "--workers", "2")
+    async with held(tmp_path, *args) as (running, _):
+        await running.wait_for("ready on")
+        assert running.stdout.count("loaded:") == 1
