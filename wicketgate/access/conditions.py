@@ -26,7 +26,8 @@ class _Cel:
 
     caller_only: Any
     with_args: Any
-    booleans: tuple[Any, ...]
+    truth: Any
+    anything: Any
 
 
 @cache
@@ -40,7 +41,8 @@ def _cel() -> _Cel:
     return _Cel(
         cel.NewEnv(variables=caller),
         cel.NewEnv(variables={**caller, "args": anything}),
-        (cel.Type.BOOL, cel.Type.DYN),
+        cel.Type.BOOL,
+        cel.Type.DYN,
     )
 
 
@@ -69,7 +71,11 @@ class Asked:
 
     def value_of(self, compiled: Any) -> Any:
         """Returns what *compiled* comes to: an error is a value of its own in CEL, whose plain form is its text. Raises
-        CannotEvaluate."""
+        CannotEvaluate.
+
+        *compiled* must come to a truth value or an error. For the plain form of null, and of what holds one, the
+        binding gives up a reference to None that it does not own, which ends the process in the long run (ACCESS-241).
+        """
         try:
             if self._activation is False:
                 self._activation = None
@@ -91,13 +97,20 @@ class Condition:
         self.source = source
         self.needs_args = False
         self.reads_claims = "claims" in source
+        environment = _cel().caller_only
         try:
-            self._compiled = _cel().caller_only.compile(source)
+            compiled = environment.compile(source)
         except _FAILURES:
             self.needs_args = True
-            self._compiled = _compile_with_args(source)
-        if self._compiled.return_type() not in _cel().booleans:
+            environment = _cel().with_args
+            compiled = _compile(environment, source)
+        kind = compiled.return_type()
+        if kind == _cel().anything:
+            # An error then, where it is no truth value.
+            compiled = _compile(environment, f"({source}\n) ? true : false")
+        elif kind != _cel().truth:
             raise ValueError("must be true or false: compare something")
+        self._compiled = compiled
 
     def __eq__(self, other: object) -> bool:
         """Compares sources, so that rules which are read again equal those in force."""
@@ -129,7 +142,7 @@ class Joined:
     """
 
     def __init__(self, conditions: Iterable[Condition]) -> None:
-        """Raises ValueError if they cannot be joined."""
+        """*conditions* are two at least. Raises ValueError if they cannot be joined."""
         # A line ends what a condition may end with, a comment.
         source = " || ".join(f"({each.source}\n)" for each in conditions)
         try:
@@ -159,9 +172,9 @@ def join(conditions: Mapping[int, Condition]) -> dict[int, Joined]:
     return found
 
 
-def _compile_with_args(source: str) -> Any:
+def _compile(environment: Any, source: str) -> Any:
     try:
-        return _cel().with_args.compile(source)
+        return environment.compile(source)
     except _FAILURES as error:
         problem = str(error).partition("\n")[0].removeprefix("INVALID_ARGUMENT: ")
         raise ValueError(f"not a condition over actor, permissions, roles, claims and args: {problem[:300]}") from None
