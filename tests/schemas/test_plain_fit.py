@@ -175,6 +175,26 @@ def test_what_does_not_plainly_fit_is_left_to_the_full_check(args: object) -> No
     assert compile_schema(ISSUE, path=PATH).admit_plain(args) is None
 
 
+@requirement("EXEC-61")
+@pytest.mark.parametrize(
+    ("root", "args"),
+    [
+        ({"type": "string"}, "x"),
+        ({"type": "integer"}, 1),
+        ({"type": "null"}, None),
+        ({"type": ["object", "null"]}, None),
+        ({"anyOf": [{"type": "object"}, {"type": "boolean"}]}, True),
+        ({"type": "array", "items": {"type": "string"}}, ["x"]),
+        ({"enum": ["x"]}, "x"),
+    ],
+)
+def test_what_is_no_object_is_refused_whatever_the_schema_says(root: dict[str, Any], args: object) -> None:
+    validator = compile_schema(root, path=PATH)
+    assert validator.admit_plain(args) is None
+    with pytest.raises(ArgsInvalid, match="must be an object"):
+        validator.admit(args, path=PATH, tolerant=False)
+
+
 @requirement("EXEC-60", "EXEC-8")
 def test_no_more_values_plainly_fit_than_a_call_may_have() -> None:
     wide = {"type": "array", "items": {"type": "object", "properties": {str(n): {"type": "null"} for n in range(200)}}}

@@ -35,8 +35,9 @@ class _NotPlain(Exception):
 
 
 def plain_fit(schema: ForeignSchema) -> Fits | None:
-    """Returns the test of arguments, or None for a schema that is not plain."""
-    if schema.draft is DRAFT4 or schema.unchecked:
+    """Returns the test of arguments, or None for a schema that is not plain. Arguments are an object, whatever else
+    the schema allows, so it must say so itself."""
+    if schema.draft is DRAFT4 or schema.unchecked or schema.root.get("type") != "object":
         return None
     try:
         return _Making().of(schema.root, 0, can_hold_arrays=True)
