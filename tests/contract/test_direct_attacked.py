@@ -12,6 +12,8 @@ from tests.contract.test_direct_way import ERAS, META, NEWER, OLDER, WAYS, Door,
 from tests.support.requirement import requirement
 from tests.support.service import running_service
 from tests.support.wire_client import messages_in
+from wicketgate.faces.mcp.direct import refused
+from wicketgate.faces.mcp.direct_requests import DirectRequest
 from wicketgate.ports import CallContext
 from wicketgate.results.bulk import json_bytes
 from wicketgate.upstreams.embedded import StubUpstream
@@ -50,22 +52,20 @@ def refuse_constant(name: str) -> Any:
 
 @requirement("FACE-135")
 @ERAS
-@pytest.mark.parametrize(
-    "direct",
-    [
-        pytest.param(
-            True, marks=pytest.mark.xfail(strict=True, reason="a 500 of the service, which is no JSON-RPC message")
-        ),
-        False,
-    ],
-    ids=["direct", "sdk"],
-)
+@WAYS
 async def test_a_result_that_is_too_deep_is_answered_as_a_message(era: str, direct: bool) -> None:
     async with running_service(upstreams=[odd_server()], settings={"mcp": {"direct": direct}}) as service:
         answer = await (await Door(service, era).open()).call("odd__deep", id=7)
     (message,) = messages_in(answer)
     assert (answer.status_code, message["id"]) == (200, 7)
     assert "error" in message or message["result"]["isError"]
+
+
+@requirement("FACE-135")
+def test_an_error_whose_data_is_too_deep_is_answered_without_them() -> None:
+    asked = DirectRequest(7, "tools/call", {}, OLDER, {}, None)
+    message = json.loads(refused(asked, -32000, "broken", nested(1_500)).message)
+    assert message == {"jsonrpc": "2.0", "id": 7, "error": {"code": -32000, "message": "broken"}}
 
 
 @requirement("FACE-135")

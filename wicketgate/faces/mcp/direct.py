@@ -63,6 +63,9 @@ class DirectDoor:
             with within_exchange(asked):
                 result = await self._result(asked, caller)
                 await caller.outbox.close(written=True)
+            if asked.protocol_version == MODERN:
+                result = {**result, "_meta": self._stamped(result.get("_meta"))}
+            return Answer(200, bytes(written({"jsonrpc": "2.0", "id": asked.id, "result": result})))
         except MCPError as error:
             return refused(asked, error.error.code, error.error.message, error.error.data)
         except Exception:
@@ -70,9 +73,6 @@ class DirectDoor:
             return refused(asked, INTERNAL_ERROR, "Internal server error")
         finally:
             await caller.outbox.close(written=False)
-        if asked.protocol_version == MODERN:
-            result = {**result, "_meta": self._stamped(result.get("_meta"))}
-        return Answer(200, bytes(written({"jsonrpc": "2.0", "id": asked.id, "result": result})))
 
     async def _result(self, asked: DirectRequest, caller: "DirectCaller") -> Mapping[str, Any]:
         """Raises MCPError."""
@@ -142,6 +142,12 @@ class DirectCaller:
 
 
 def refused(asked: DirectRequest, code: int, message: str, data: object = None) -> Answer:
+    """*data* that cannot be written, such as what is nested too deeply, is left out."""
     error = {"code": code, "message": message, **({} if data is None else {"data": data})}
     status = ERROR_CODE_HTTP_STATUS.get(code, 200) if asked.protocol_version == MODERN else 200
-    return Answer(status, bytes(written({"jsonrpc": "2.0", "id": asked.id, "error": error})))
+    try:
+        return Answer(status, bytes(written({"jsonrpc": "2.0", "id": asked.id, "error": error})))
+    except (TypeError, ValueError, RecursionError):
+        if data is None:
+            raise
+        return refused(asked, code, message)
