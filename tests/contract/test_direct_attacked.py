@@ -70,7 +70,6 @@ def test_an_error_whose_data_is_too_deep_is_answered_without_them() -> None:
 
 @requirement("FACE-135")
 @ERAS
-@pytest.mark.xfail(strict=True, reason="written() falls back to an encoder that writes Infinity and NaN")
 async def test_an_answer_is_json_whatever_a_tool_gives(era: str) -> None:
     async with running_service(upstreams=[odd_server()], settings={"mcp": {"direct": True}}) as service:
         answer = await (await Door(service, era).open()).call("odd__unwritable")
@@ -78,7 +77,6 @@ async def test_an_answer_is_json_whatever_a_tool_gives(era: str) -> None:
 
 
 @requirement("EXEC-27")
-@pytest.mark.xfail(strict=True, reason="the encoder for half characters writes Infinity and NaN")
 def test_what_is_kept_of_a_result_is_json() -> None:
     written = json_bytes(RESULTS["unwritable"]["structuredContent"])
     assert written is not None

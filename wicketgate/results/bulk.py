@@ -8,7 +8,7 @@ milliseconds a megabyte, because an encoder in C writes it.
 import binascii
 import codecs
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any
 
@@ -212,8 +212,20 @@ def _encoded(value: object) -> bytes:
     try:
         return _encode(value)
     except UnicodeEncodeError:
-        # The encoder refuses lone surrogates.
-        return utf8(json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str))
+        return utf8(odd_json(value, ascii_only=False, default=str))
+
+
+def odd_json(value: object, *, ascii_only: bool, default: Callable[[Any], Any] | None = None) -> str:
+    """Returns compact JSON of a value that msgspec's encoder refuses: lone surrogates stay, as escapes if *ascii_only*,
+    and a number that JSON lacks is null, as msgspec writes it. *default* gives JSON for any other object. Raises
+    ValueError, TypeError or RecursionError."""
+    separators = (",", ":")
+    try:
+        return json.dumps(value, ensure_ascii=ascii_only, allow_nan=False, separators=separators, default=default)
+    except ValueError:
+        # A cycle fails again.
+        read = json.loads(json.dumps(value, ensure_ascii=False, default=default), parse_constant=lambda _: None)
+        return json.dumps(read, ensure_ascii=ascii_only, separators=separators)
 
 
 def _base64(text: str) -> bytes:

@@ -5,7 +5,6 @@ One odd tool or result of a server does not cost the client the whole answer.
 
 import base64
 import binascii
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -18,6 +17,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from wicketgate.faces.surface import SurfaceTool
+from wicketgate.results.bulk import odd_json
 
 T = TypeVar("T")
 
@@ -123,12 +123,11 @@ def fitted(result: Mapping[str, Any], version: str) -> Mapping[str, Any]:
 
 
 def written(value: object) -> msgspec.Raw:
-    """*value* as JSON."""
+    """*value* as JSON, lone surrogates as escapes. Raises ValueError, TypeError or RecursionError for what is none."""
     try:
         return msgspec.Raw(msgspec.json.encode(value))
     except (TypeError, ValueError):
-        # Halves of characters are written as they came, as escapes.
-        return msgspec.Raw(json.dumps(value, separators=(",", ":")).encode())
+        return msgspec.Raw(odd_json(value, ascii_only=True).encode())
 
 
 def _is_plain(result: Mapping[str, Any]) -> bool:
