@@ -91,7 +91,6 @@ async def test_arguments_that_are_no_object_are_refused_whatever_the_schema_says
 
 
 @requirement("FACE-135")
-@pytest.mark.xfail(strict=True, reason="a missing Mcp-Name header equals an empty name")
 async def test_a_call_without_a_name_in_its_head_is_refused_as_the_sdk_does() -> None:
     async with both_ways() as services:
         answers = []

@@ -170,7 +170,9 @@ def _of_envelope(head: Head, message: _Message) -> Mapping[str, Any] | None:
     meta = message.params.meta
     if meta is None or head.method != message.method or message.method == "ping" or meta.get(_VERSION) != head.version:
         return None
-    if message.method == "tools/call" and (head.name != message.params.name or head.name.startswith(_ENCODED_NAME)):
+    if message.method == "tools/call" and (
+        not head.name or head.name != message.params.name or head.name.startswith(_ENCODED_NAME)
+    ):
         return None
     if any(key == _PROGRESS or (key.startswith(_RESERVED) and key not in _ENVELOPE) for key in meta):
         return None
