@@ -102,7 +102,6 @@ async def test_a_call_without_a_name_in_its_head_is_refused_as_the_sdk_does() ->
 
 
 @requirement("FACE-135")
-@pytest.mark.xfail(strict=True, reason="the page of no cursor is kept under the key of an empty one")
 @WAYS
 async def test_an_empty_cursor_means_the_same_before_and_after_a_listing(direct: bool) -> None:
     async with running_service(upstreams=[odd_server()], settings={"mcp": {"direct": direct}}) as service:

@@ -36,7 +36,7 @@ class ToolListings:
     """Pages of ``tools/list``, kept while a face shows the same list."""
 
     def __init__(self) -> None:
-        self._kept: dict[tuple[int, str, str], _Page] = {}
+        self._kept: dict[tuple[int, str | None, str], _Page] = {}
 
     def page(self, tools: Sequence[SurfaceTool], cursor: str | None, version: str) -> dict[str, Any]:
         """Raises MCPError for an invalid cursor."""
@@ -51,7 +51,7 @@ class ToolListings:
         return page.written
 
     def _page(self, tools: Sequence[SurfaceTool], cursor: str | None, version: str) -> "_Page":
-        key = (id(tools), cursor or "", version)
+        key = (id(tools), cursor, version)
         kept = self._kept.get(key)
         if kept is None or kept.tools is not tools:
             shown, following = paged(tools, cursor, lambda tool: tool.name)
