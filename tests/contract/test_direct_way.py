@@ -42,9 +42,11 @@ class Door:
         self.service = service
         self.path = f"/mcp/{face}"
         self.era = era
+        self.capabilities: Mapping[str, Any] = {}
         self.headers = {**ACCEPT, "MCP-Protocol-Version": era, "X-Correlation-ID": "corr-1"}
 
     async def open(self, **capabilities: Any) -> "Door":
+        self.capabilities = capabilities
         if self.era == NEWER:
             return self
         params = {"protocolVersion": OLDER, "capabilities": capabilities, "clientInfo": {"name": "t", "version": "1"}}
@@ -64,7 +66,8 @@ class Door:
         named: dict[str, str] = {}
         if self.era == NEWER:
             named = {"Mcp-Method": method, **({"Mcp-Name": asked["name"]} if "name" in asked else {})}
-            asked = {"_meta": META, **asked}
+            own = {**META, "io.modelcontextprotocol/clientCapabilities": self.capabilities}
+            asked = {"_meta": own, **asked}
         return await self.post({"jsonrpc": "2.0", "id": id, "method": method, "params": asked}, **named)
 
     async def call(self, name: str, id: int | str = 1, **arguments: Any) -> httpx.Response:
@@ -121,16 +124,26 @@ CALLS: list[tuple[str, str, dict[str, Any]]] = [
 ]
 
 
-@requirement("FACE-135", "FACE-136")
+DECLARED: list[dict[str, Any]] = [
+    {},
+    {"elicitation": {"form": {}, "url": {}}, "roots": {"listChanged": True}, "sampling": {}},
+    {"roots": {}, "tasks": {"list": {}}, "extensions": {"io.modelcontextprotocol/tasks": {}}},
+]
+
+
+@requirement("FACE-135", "FACE-136", "FACE-143")
 @ERAS
-async def test_a_client_is_told_the_same_on_both_ways(era: str) -> None:
+@pytest.mark.parametrize("can", DECLARED, ids=["nothing", "answers", "tasks"])
+async def test_a_client_is_told_the_same_on_both_ways(era: str, can: dict[str, Any]) -> None:
     async with both_ways() as services:
         for face, name, arguments in CALLS:
-            answers = [await (await Door(service, era, face).open()).call(name, **arguments) for service in services]
+            answers = [
+                await (await Door(service, era, face).open(**can)).call(name, **arguments) for service in services
+            ]
             assert told(answers[0]) == told(answers[1]), (face, name, arguments)
         for face in ("namespaced", "gateway", "transparent", "registry"):
             for params in ({}, {"cursor": "nothing"}):
-                doors = [await Door(service, era, face).open() for service in services]
+                doors = [await Door(service, era, face).open(**can) for service in services]
                 answers = [await door.ask("tools/list", params) for door in doors]
                 assert told(answers[0]) == told(answers[1]), (face, params)
                 again = [await door.ask("tools/list", params) for door in doors]
