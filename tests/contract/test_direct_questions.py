@@ -29,7 +29,7 @@ from wicketgate.upstreams.embedded import StubUpstream
 
 ABLE: dict[str, Any] = {"elicitation": {"form": {}, "url": {}}, "sampling": {}, "roots": {"listChanged": True}}
 FORM = {"message": "Name?", "requestedSchema": {"type": "object", "properties": {"name": {"type": "string"}}}}
-QUESTION = {"method": "elicitation/create", "params": FORM}
+QUESTION: dict[str, Any] = {"method": "elicitation/create", "params": FORM}
 SAMPLING = {"messages": [{"role": "user", "content": {"type": "text", "text": "Sum up."}}], "maxTokens": 5}
 GOOD = {"result": {"action": "accept", "content": {"name": "Ann"}}}
 
@@ -50,7 +50,7 @@ class Asking(StubUpstream):
             if name == "ask":
                 said = json.dumps(await context.caller.ask(question["method"], question.get("params", {})))
             else:
-                asking = asyncio.create_task(context.caller.ask(question["method"], question["params"]))  # type: ignore[arg-type]
+                asking = asyncio.create_task(context.caller.ask(question["method"], question["params"]))
                 await self.gone.wait()
                 asking.cancel()
                 with suppress(asyncio.CancelledError):

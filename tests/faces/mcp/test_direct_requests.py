@@ -163,7 +163,7 @@ def test_capabilities_that_are_not_well_formed_go_on_to_the_sdk(capabilities: di
 
 
 FLAGS = st.none() | st.dictionaries(st.sampled_from(["a", "tools"]), st.integers(), max_size=1)
-CAPABILITIES = st.fixed_dictionaries(
+CAPABILITIES: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
     {},
     optional={
         "elicitation": st.none() | st.fixed_dictionaries({}, optional={"form": FLAGS, "url": FLAGS, "x": FLAGS}),
