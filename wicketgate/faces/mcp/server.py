@@ -47,14 +47,13 @@ from wicketgate.faces.mcp.elsewhere import Elsewhere, TaskState, not_now, state_
 from wicketgate.faces.mcp.envelope import RequestCheck
 from wicketgate.faces.mcp.exchange import within_exchange
 from wicketgate.faces.mcp.extensions import ShownExtensions
-from wicketgate.faces.mcp.fit import WHOLE, ToolListings, as_it_came, without_ours
+from wicketgate.faces.mcp.fit import ToolListings, failure_json, result_json
 from wicketgate.faces.mcp.held import Asked, HeldCall, HeldCaller, HeldCalls, NotHeld
 from wicketgate.faces.mcp.kept_sessions import KeptSession
 from wicketgate.faces.mcp.offers import MISSING_KEY, OFFERS_FRESH, OfferMethods
 from wicketgate.faces.mcp.request import McpRequest
 from wicketgate.faces.mcp.tasks import Tasks
-from wicketgate.faces.meta_tool import compact_json
-from wicketgate.faces.surface import Offer, Offers, Refusal, SurfaceResult, SurfaceTool, UnknownTool
+from wicketgate.faces.surface import Offer, Offers, Refusal, SurfaceTool, UnknownTool
 from wicketgate.gateway.kept_calls import HomeAway
 from wicketgate.gateway.running_calls import AttendedCaller
 from wicketgate.log_text import correlation_id
@@ -241,7 +240,7 @@ class McpDoor:
             return self._failed(name, asked, error)
         if result.refused is not None and is_answered_by(result.refused, asked):
             raise mcp_error(result.refused, asked)
-        answer = _result_json(result, asked.protocol_version)
+        answer = result_json(result, asked.protocol_version)
         # Clients check structured content against the schema that they were shown, that of an error too.
         if result.is_error and result.as_it_came is None and self._is_typed(name, asked):
             del answer["structuredContent"]
@@ -258,10 +257,10 @@ class McpDoor:
             case UnknownTool():
                 raise MCPError(INVALID_PARAMS, f"Unknown tool: {name}") from None
             case GatewayError():
-                return _failure(error, typed=self._is_typed(name, ctx))
+                return failure_json(error, typed=self._is_typed(name, ctx))
         log.exception("tools/call failed")
         failed = UpstreamError("The call failed inside the gateway.")
-        return _failure(failed, typed=self._is_typed(name, ctx))
+        return failure_json(failed, typed=self._is_typed(name, ctx))
 
     async def _carry(self, ctx: Ctx, run: Callable[[CallContext], Awaitable[R]]) -> R | t.InputRequiredResult:
         """As ``_carry_for``, for a request that came through the SDK."""
@@ -431,26 +430,6 @@ class _Server(Server[Any]):
 _NOBODY = Identity("nobody")
 _STRANGER = CallContext(_NOBODY, "-", "-", SHOWS_APPS)
 _EVERYBODY = CallContext(Identity("everybody", ("*",)), "-", "-", SHOWS_APPS)
-
-
-def _result_json(result: SurfaceResult, version: str) -> dict[str, Any]:
-    if result.as_it_came is not None:
-        return as_it_came(result.as_it_came, version)
-    answer: dict[str, Any] = {
-        **WHOLE,
-        "content": list(result.content),
-        "structuredContent": result.structured,
-        "isError": result.is_error,
-    }
-    return without_ours({**answer, "_meta": result.meta}) if result.meta else answer
-
-
-def _failure(error: GatewayError, *, typed: bool) -> dict[str, Any]:
-    body = error.as_dict()
-    if typed:
-        return {**WHOLE, "content": [{"type": "text", "text": compact_json(body)}], "isError": True}
-    content = [{"type": "text", "text": body["message"]}]
-    return {**WHOLE, "content": content, "structuredContent": body, "isError": True}
 
 
 def _session(ctx: McpRequest, identity: Identity, headers: Mapping[str, str]) -> str:
