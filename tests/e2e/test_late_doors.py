@@ -58,9 +58,7 @@ UVICORN = HELD + "import uvicorn\nuvicorn.main(args=sys.argv[2:])"
 
 LATE = {
     "mcp": "the SDK: server, client, sessions",
-    "mcp_types.methods": "its checks of each message, by version",
-    "mcp_types._v2025_11_25": "the same",
-    "mcp_types._v2026_07_28": "the same",
+    "mcp_types": "its types, and its checks of each message by version",
     "httpx2": "the SDK's HTTP client",
     "wicketgate.faces.mcp.server": "the faces over the SDK",
     "app.mcp_handshake": "sessions of the handshake era",
