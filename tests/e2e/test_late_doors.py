@@ -75,6 +75,10 @@ UNUSED = {
     "wicketgate.storage.sqlite_store": "storage.url",
     "wicketgate.upstreams.openapi.upstream": "a kind of upstream",
     "wicketgate.upstreams.python.upstream": "another",
+    "wicketgate.login.user_logins": "accounts of users",
+    "wicketgate.login.client": "logins",
+    "wicketgate.login.assertion": "keys of the gate at issuers",
+    "routers.connect": "pages of logins",
     "app.commands.connect": "another command",
     "app.workers.supervisor": "--workers",
 }
