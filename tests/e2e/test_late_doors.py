@@ -135,7 +135,7 @@ async def test_the_port_answers_before_anything_is_imported_that_only_mcp_needs(
         assert await running.stop() == 0
 
 
-@requirement("OPS-374")
+@requirement("OPS-374", "OPS-376", "OPS-377")
 async def test_what_the_configuration_does_not_use_is_not_imported(tmp_path: Path) -> None:
     async with held(tmp_path, *serve(tmp_path, free_port())) as (_, loaded):
         assert sorted(loaded & set(UNUSED)) == []
