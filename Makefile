@@ -7,6 +7,11 @@ WORKERS ?= 3
 PARALLEL = -n $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 1
 # Where compiled code is not kept, each worker compiles the tests and hypothesis, and each process the program.
 export PYTHONDONTWRITEBYTECODE :=
+# WAY=sdk: every request of an MCP client goes through the SDK's server.
+ifeq ($(WAY),sdk)
+export WICKETGATE_MCP__DIRECT := false
+export WAY
+endif
 VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
@@ -14,7 +19,7 @@ CODE   := wicketgate app routers middleware examples bench conformance tests hat
 
 .DEFAULT_GOAL := help
 .PHONY: bench-validators bench-workers fuzz-validation chaos conformance clients test-login
-.PHONY: help run test quick coverage explore lint types imports pytest format openapi picture pictures test-console bench-console bench-catalog bench-pause bench-start bench-execute bench-engine bench-scaling bench-filters soak documents lock lock-conformance image test-image clean
+.PHONY: help run test test-ways quick coverage explore lint types imports pytest format openapi picture pictures test-console bench-console bench-catalog bench-pause bench-start bench-execute bench-engine bench-scaling bench-filters soak documents lock lock-conformance image test-image clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -52,6 +57,10 @@ coverage: $(VENV)/.dev ## lines that the tests reach, child processes included; 
 	@PROPERTIES=quick $(BIN)/python -m coverage run -m pytest $(PARALLEL) || test $$? -eq 1
 	@$(BIN)/python -m coverage combine --quiet
 	@$(BIN)/python -m coverage report --skip-covered --fail-under=95
+
+# Files whose tests speak to an MCP door over HTTP, on the way that `make test` leaves out.
+test-ways: $(VENV)/.dev ## the tests of the MCP doors with every request through the SDK's server
+	@WAY=sdk WICKETGATE_MCP__DIRECT=false $(BIN)/python -m pytest $(PARALLEL) `grep -l "/mcp\|mcp_client" tests/contract/*.py`
 
 EXPLORE_S ?= 600
 explore: $(VENV)/.dev ## properties with new random examples, for ten minutes at most (EXPLORE_S=..., EXAMPLES=...)
@@ -121,7 +130,7 @@ fuzz-validation: $(VENV)/.dev ## 10,000 hostile pairs of schema and arguments: w
 bench-filters: $(VENV)/.dev ## what 30 KB of text cost in the three filters, hostile texts included
 	@$(BIN)/python -m bench.filters
 
-conformance: $(VENV)/.dev ## the official suite against every face and our connector, both eras; wants package indexes (ARGS="client/*")
+conformance: $(VENV)/.dev ## the official suite against every face and our connector, both eras; wants package indexes (ARGS="client/*", WAY=sdk)
 	@$(BIN)/python -m conformance.run_suite $(ARGS)
 
 clients: $(VENV)/.dev ## the clients that people use, through every face; wants package indexes (ARGS="ts1 py2")

@@ -49,6 +49,7 @@ from routers.console_files import console_file_routes, open_paths
 from routers.console_sign_in import SIGN_IN_PATH, sign_in_router
 from routers.console_tools import console_tools_router
 from routers.engine import engine_router
+from routers.faces import FacePaths
 from routers.health import health_router, metrics_router
 from routers.login_tries import LoginTries
 from routers.openapi import publish_openapi
@@ -170,11 +171,12 @@ def _make_app(
 
     # The middleware. Each wraps the ones above it: the last is the outermost.
     server = settings.server
+    app.add_middleware(FacePaths, endpoints=faces)
     app.add_middleware(BodyLimitMiddleware, max_bytes=server.max_body_bytes, timeout_s=server.body_timeout_s)
     local_only = local is not None and local.file is None
     if gate.has_peers:
         behind = AuthMiddleware(
-            _by_path(faces, doors.endpoints), gate.authenticator, gate.key_uses, local_only=local_only
+            FacePaths(_nothing_else, faces), gate.authenticator, gate.key_uses, local_only=local_only
         )
         gate.peers.answer_with(DrainMiddleware(behind, gate.drain))
     app.add_middleware(
@@ -212,13 +214,8 @@ else:
         return made
 
 
-def _by_path(faces: Mapping[str, str], endpoints: Mapping[str, ASGIApp]) -> ASGIApp:
-    """Returns what serves the requests to faces that other workers forward."""
-
-    async def serve(scope: Scope, receive: Receive, send: Send) -> None:
-        await endpoints[faces[scope["path"]]](scope, receive, send)
-
-    return serve
+async def _nothing_else(scope: Scope, receive: Receive, send: Send) -> None:
+    raise RuntimeError("other workers forward requests to faces alone")
 
 
 def _add_paths(
@@ -230,8 +227,8 @@ def _add_paths(
     metrics: Metrics,
     read_metrics: Callable[[], Awaitable[bytes]],
     sign_in: SignIn | None,
-) -> Mapping[str, str]:
-    """Returns the paths of the faces, with the names of their endpoints."""
+) -> Mapping[str, ASGIApp]:
+    """Returns the endpoints of the faces by path. They are served in front of the framework's router."""
     heartbeat_s = gate.settings.engine.heartbeat_s
     max_values = gate.settings.server.max_body_values
     refuse_in_one_shape(app)
@@ -263,11 +260,8 @@ def _add_paths(
         routers.append(console_calls_router(gate))
     for router in routers:
         app.router.routes.extend(router.routes)
-    # Routes of an ASGI object, not mounts: a mount answers POST /mcp with a redirect.
-    faces = {"/mcp": gate.settings.mcp.face, **{f"/mcp/{name}": name for name in doors.endpoints}}
-    app.router.routes.extend(
-        Route(path, endpoint=doors.endpoints[name], include_in_schema=False) for path, name in faces.items()
-    )
+    endpoints = doors.endpoints
+    faces = {"/mcp": endpoints[gate.settings.mcp.face], **{f"/mcp/{name}": each for name, each in endpoints.items()}}
     if console is not None:
         app.router.routes.extend(console_file_routes(console))
     publish_openapi(app)
@@ -334,7 +328,9 @@ def _make_doors(gate: Gate) -> "McpDoors":
         gate.faces,
         version=VERSION,
         seal=gate.seal,
-        limits=DoorLimits(server.max_body_bytes, server.max_body_values, mcp.max_sessions, mcp.max_sessions_per_actor),
+        limits=DoorLimits(
+            server.max_body_bytes, server.max_body_values, mcp.max_sessions, mcp.max_sessions_per_actor, mcp.direct
+        ),
         calls=gate.shares.calls,
         kept=gate.mcp_sessions,
         peers=gate.peers,

@@ -12,13 +12,15 @@ from functools import partial
 import anyio
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
+from app.json_body import given_again
 from app.mcp_calls import AsgiScope, CountedCalls, Receive, Send
-from app.mcp_faults import with_own_faults
-from app.mcp_handshake import AWAY, OPENING, HandshakeEndpoint
+from app.mcp_direct import DirectWay
+from app.mcp_faults import read_message, with_own_faults
+from app.mcp_handshake import OPENING, HandshakeEndpoint
 from app.mcp_listening import Listening
 from app.mcp_live_session import SessionsFull
 from app.mcp_live_sessions import LiveSessions
-from app.mcp_refusals import refused, too_many
+from app.mcp_refusals import sessions_away, too_many
 from app.mcp_session_part import SECURITY, user_of
 from app.mcp_sessions import of_handshake_era, opens_session
 from wicketgate.access.authenticator import NO_LONGER_VALID, KeyUse
@@ -26,6 +28,8 @@ from wicketgate.access.identity import Identity
 from wicketgate.access.seal import Seal
 from wicketgate.access.shares import ShareCounts, Shares
 from wicketgate.faces.assembly import Face
+from wicketgate.faces.mcp.direct import DirectDoor
+from wicketgate.faces.mcp.direct_requests import Head, head_of
 from wicketgate.faces.mcp.exchange import EXCHANGE, Exchange
 from wicketgate.faces.mcp.kept_sessions import McpSessionStore, SessionsAway
 from wicketgate.faces.mcp.server import McpDoor, calling
@@ -44,6 +48,8 @@ class DoorLimits:
     max_values: int
     max_sessions: int
     max_sessions_per_actor: int | None
+    direct: bool = True
+    """Frequent requests are answered past the SDK's server."""
 
 
 class McpDoors:
@@ -134,7 +140,9 @@ class McpEndpoint:
         )
         self.sessions = sessions
         self._handshake = HandshakeEndpoint(door, sessions)
-        self._listening = Listening(with_own_faults(self._by_era, limits.max_values))
+        self._direct = DirectWay(DirectDoor(door), sessions) if limits.direct else None
+        self._max_values = limits.max_values
+        self._by_sdk = Listening(with_own_faults(self._by_era))
         self._counted = CountedCalls(self._serve, calls)
 
     @asynccontextmanager
@@ -144,43 +152,56 @@ class McpEndpoint:
 
     def end_listening(self) -> None:
         """End the streams on which clients of the handshake era listen, and open no more."""
-        self._listening.end()
+        self._by_sdk.end()
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         await self._counted(scope, receive, send)
 
     async def _serve(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
-        if not opens_session(scope):
-            await self._serve_request(scope, receive, send)
-            return
-        # A place before the body, which may be long in coming.
+        posted = scope["method"] == "POST"
+        head = head_of(scope["headers"]) if posted and self._direct is not None else None
         try:
-            async with self.sessions.opening(scope["state"]["identity"]) as opening:
-                await self._serve_request({**scope, OPENING: opening}, receive, send)
+            if not posted:
+                await self._serve_by_sdk(scope, Exchange(), receive, send)
+            elif head is not None or not opens_session(scope):
+                await self._serve_posted(scope, head, receive, send)
+            else:
+                # A place before the body, which may be long in coming.
+                async with self.sessions.opening(scope["state"]["identity"]) as opening:
+                    await self._serve_posted({**scope, OPENING: opening}, None, receive, send)
         except SessionsFull as full:
             await too_many("open sessions", full.scope)(scope, receive, send)
         except SessionsAway:
-            await refused(AWAY, 503, later=True)(scope, receive, send)
+            await sessions_away()(scope, receive, send)
 
-    async def _serve_request(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
-        identity: Identity = scope["state"]["identity"]
-        # httptools leaves trailing blanks on header values, and the SDK compares some of them to the body. It
-        # would fail to resume after an event, because no event is kept: such a stream is a new one.
-        headers = [(key, value.strip()) for key, value in scope["headers"] if key != _LAST_EVENT_ID]
+    async def _serve_posted(self, scope: AsgiScope, head: Head | None, receive: Receive, send: Send) -> None:
+        """*head*: the request may be taken past the SDK."""
         # In the handshake era the SDK lets a call run on after its client has left, so that the answer can be fetched
         # later. No answer is kept here, so the call is ended (CHAT-72).
         exchange = Exchange()
-        calling.set(identity)
         use: KeyUse = scope["state"]["key_use"]
-        if scope["method"] == "POST":
-            use.end = partial(_revoke, exchange, use, use.end)
-        served: AsgiScope = {**scope, "headers": headers, "user": user_of(identity), EXCHANGE: exchange}
+        use.end = partial(_revoke, exchange, use, use.end)
+        await self._prepare(scope["state"]["identity"])
+        body = await read_message(scope, receive, send, self._max_values)
+        if body is None:
+            return
+        scope[EXCHANGE] = exchange
+        direct = self._direct
+        if direct is not None and head is not None and await direct.serve(head, body, scope, receive, send, exchange):
+            return
         try:
-            if scope["method"] == "POST":
-                await self._prepare(identity)
-            await self._listening(served, receive, send)
+            await self._serve_by_sdk(scope, exchange, given_again(body, receive), send)
         finally:
             exchange.end()
+
+    async def _serve_by_sdk(self, scope: AsgiScope, exchange: Exchange, receive: Receive, send: Send) -> None:
+        identity: Identity = scope["state"]["identity"]
+        calling.set(identity)
+        # httptools leaves trailing blanks on header values, and the SDK compares some of them to the body. It
+        # would fail to resume after an event, because no event is kept: such a stream is a new one.
+        headers = [(key, value.strip()) for key, value in scope["headers"] if key != _LAST_EVENT_ID]
+        served: AsgiScope = {**scope, "headers": headers, "user": user_of(identity), EXCHANGE: exchange}
+        await self._by_sdk(served, receive, send)
 
     async def _by_era(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         serve = self._handshake if of_handshake_era(scope) else self._stateless.handle_request

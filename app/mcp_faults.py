@@ -2,7 +2,7 @@
 
 import logging
 
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import ClientDisconnect
 
 from app.json_body import NotAnObject, TooManyValues, declared_bytes, given_again, read_object
 from app.mcp_calls import App, AsgiMessage, AsgiScope, Receive, Send
@@ -22,37 +22,55 @@ _TOO_LARGE_TO_KEEP = f"A request that opens a session has {SMALL_BYTES} bytes at
 _SUSPECT = (202, 400)
 
 
-def with_own_faults(app: App, max_values: int) -> App:
+async def read_message(scope: AsgiScope, receive: Receive, send: Send, max_values: int) -> bytes | None:
+    """Returns the whole body of a POST; None if it was refused, while it arrived if it is large (FACE-43, FACE-44), or
+    if its client has left."""
+    try:
+        declared = declared_bytes(scope)
+        if declared is None or declared > _LARGE_BYTES:
+            body = await read_object(receive, max_values)
+        else:
+            body = await _read(receive)
+    except NotAnObject as error:
+        fault = fault_of(error.likeness) or Fault(INVALID_REQUEST, str(error))
+        await refused(fault)(scope, receive, send)
+        return None
+    except TooManyValues as error:
+        await refused(Fault(INVALID_REQUEST, str(error)), 413)(scope, receive, send)
+        return None
+    except ClientDisconnect:
+        return None
+    # What is kept as long as a session or a listening stream must be small.
+    if len(body) > SMALL_BYTES and opens_session(scope):
+        await refused(Fault(INVALID_REQUEST, _TOO_LARGE_TO_KEEP), 413)(scope, receive, send)
+        return None
+    return body
+
+
+async def _read(receive: Receive) -> bytes:
+    """The whole of a short body. Raises ClientDisconnect."""
+    body = bytearray()
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        body += message.get("body", b"")
+        if not message.get("more_body"):
+            return bytes(body)
+
+
+def with_own_faults(app: App) -> App:
     """ASGI: refuses malformed messages in place of the SDK (FACE-4, FACE-5, ROUTE-2).
 
-    Large bodies are refused while they arrive (FACE-43, FACE-44). An answer of *app* that may be to a malformed message
-    is held back until the message has been checked.
+    The body of a POST comes in one piece. An answer of *app* that may be to a malformed message is held back until the
+    message has been checked.
     """
 
     async def checked(scope: AsgiScope, receive: Receive, send: Send) -> None:
         if scope["method"] != "POST":
             await app(scope, receive, send)
             return
-        # The body, whole. The SDK would log a client that leaves within it as an error.
-        try:
-            declared = declared_bytes(scope)
-            if declared is None or declared > _LARGE_BYTES:
-                body = await read_object(receive, max_values)
-            else:
-                body = await Request(scope, receive).body()
-        except NotAnObject as error:
-            fault = fault_of(error.likeness) or Fault(INVALID_REQUEST, str(error))
-            await refused(fault)(scope, receive, send)
-            return
-        except TooManyValues as error:
-            await refused(Fault(INVALID_REQUEST, str(error)), 413)(scope, receive, send)
-            return
-        except ClientDisconnect:
-            return
-        # What is kept as long as a session or a listening stream must be small.
-        if len(body) > SMALL_BYTES and opens_session(scope):
-            await refused(Fault(INVALID_REQUEST, _TOO_LARGE_TO_KEEP), 413)(scope, receive, send)
-            return
+        body = (await receive())["body"]
         scope[BODY_BYTES] = len(body)
         again = given_again(body, receive)
         held: list[AsgiMessage] = []

@@ -13,9 +13,9 @@ from starlette.responses import Response
 
 from app.json_body import given_again
 from app.mcp_calls import AsgiMessage, AsgiScope, Receive, Send
-from app.mcp_live_session import LiveSession, SessionsFull
+from app.mcp_live_session import LiveSession
 from app.mcp_live_sessions import LiveSessions, Opening
-from app.mcp_refusals import refused, too_many
+from app.mcp_refusals import refused
 from app.mcp_session_messages import addressed
 from app.mcp_session_part import SessionPart
 from app.mcp_sessions import SESSION_ID, session_of
@@ -31,7 +31,6 @@ OPENING = "wicketgate.opening"
 
 _UNKNOWN = Fault(INVALID_REQUEST, "Session not found")
 _NO_ID = Fault(INVALID_REQUEST, "Bad Request: Missing session ID")
-AWAY = Fault(INTERNAL_ERROR, "Sessions cannot be looked up at the moment; nothing was run. Try again")
 _UNSURE = Fault(INTERNAL_ERROR, "It is not known whether this message has arrived where it belongs. Send it again")
 
 
@@ -54,29 +53,25 @@ class HandshakeEndpoint:
                 tasks.cancel_scope.cancel()
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
+        """Raises SessionsFull, and SessionsAway before anything is answered."""
         identity: Identity = scope["state"]["identity"]
         session_id = session_of(scope)
-        try:
-            if session_id is None:
-                if scope["method"] == "POST":
-                    await self._open(scope[OPENING], identity, scope, receive, send)
-                else:
-                    await refused(_NO_ID)(scope, receive, send)
-                return
-            live = await self._sessions.find(session_id, identity)
-            part = None if live is None else await self._part_of(live, identity)
-            if live is None or part is None:
-                await refused(_UNKNOWN, 404)(scope, receive, send)
-            elif scope["method"] == "DELETE":
-                await self._sessions.end(live)
-                headers = {"content-type": "application/json", SESSION_ID.decode(): live.id}
-                await Response(None, 200, headers)(scope, receive, send)
+        if session_id is None:
+            if scope["method"] == "POST":
+                await self._open(scope[OPENING], identity, scope, receive, send)
             else:
-                await self._serve(live, part, identity, scope, receive, send)
-        except SessionsFull as full:
-            await too_many("open sessions", full.scope)(scope, receive, send)
-        except SessionsAway:
-            await refused(AWAY, 503, later=True)(scope, receive, send)
+                await refused(_NO_ID)(scope, receive, send)
+            return
+        live = await self._sessions.find(session_id, identity)
+        part = None if live is None else await self._part_of(live, identity)
+        if live is None or part is None:
+            await refused(_UNKNOWN, 404)(scope, receive, send)
+        elif scope["method"] == "DELETE":
+            await self._sessions.end(live)
+            headers = {"content-type": "application/json", SESSION_ID.decode(): live.id}
+            await Response(None, 200, headers)(scope, receive, send)
+        else:
+            await self._serve(live, part, identity, scope, receive, send)
 
     async def _serve(
         self, live: LiveSession, part: SessionPart, identity: Identity, scope: AsgiScope, receive: Receive, send: Send
@@ -91,7 +86,7 @@ class HandshakeEndpoint:
                 message = addressed(body)
                 if message is not None and not part.takes(message):
                     try:
-                        passed_on = await self._sessions.pass_on(live, body)
+                        passed_on = live.cancel(message) or await self._sessions.pass_on(live, body)
                     except SessionsAway:
                         return await refused(_UNSURE, 503, later=True)(scope, receive, send)
                     if passed_on:

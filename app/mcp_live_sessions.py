@@ -297,8 +297,7 @@ class LiveSessions:
     def _drop(self, live: LiveSession) -> None:
         if self._live.get(live.id) is live:
             del self._live[live.id]
-        if live.part is not None:
-            live.part.end()
+        live.end()
 
     def _end_if_quiet(self, live: LiveSession) -> None:
         if live.ended and not live.calls and self._live.get(live.id) is live:
@@ -367,8 +366,7 @@ class LiveSessions:
                 if live.part is not None:
                     await live.part.take_up(kept, live.identity, listens=live.streams > 0)
             case "take":
-                taken = live.part is not None and await live.part.take(payload["body"], live.identity)
-                return {"taken": taken}
+                return {"taken": await live.take(payload["body"], live.identity)}
         return {"taken": False}
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:

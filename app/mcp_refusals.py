@@ -6,6 +6,7 @@ from wicketgate.access.shares import RETRY_AFTER_S, Scope, too_many_text
 from wicketgate.faces.mcp.message import Fault
 from wicketgate.mcp_names import INTERNAL_ERROR
 
+_AWAY = Fault(INTERNAL_ERROR, "Sessions cannot be looked up at the moment; nothing was run. Try again")
 _STATUS: dict[Scope, int] = {"actor": 429, "all": 503, "away": 503}
 
 
@@ -18,6 +19,10 @@ def too_many(things: str, scope: Scope) -> JSONResponse:
     """The refusal of a request for which there is no room."""
     data = {"scope": scope, "retry_after_s": RETRY_AFTER_S}
     return refused(Fault(INTERNAL_ERROR, too_many_text(things, scope), data=data), _STATUS[scope], later=True)
+
+
+def sessions_away() -> JSONResponse:
+    return refused(_AWAY, 503, later=True)
 
 
 def unavailable(message: str, request_id: int | str | None = None, *, later: bool = False) -> JSONResponse:

@@ -29,6 +29,7 @@ OPTIONAL_PATHS = frozenset({"/readyz"})
 _WELL_KNOWN = "/.well-known/"
 _NO_DOCUMENT = "There is no such document; this service takes bearer keys"
 
+_LENGTHS = frozenset(map(len, IDENTITY_HEADERS))
 _MAX_CREDENTIAL = 32 * 1024
 """Tokens with the groups of a caller are long. The server bounds the whole head besides."""
 
@@ -74,7 +75,7 @@ class AuthMiddleware:
         if self._local_only and not _is_local(scope):
             refused = self._authenticator.refuse("not_local", source)
             return await send_refusal(send, 403, "forbidden", refused.message, closing_headers(scope))
-        headers = [(key, value) for key, value in scope["headers"] if _canonical(key) not in IDENTITY_HEADERS]
+        headers = [header for header in scope["headers"] if not _is_identity(header[0])]
         path = scope["path"]
         if path in self._open_paths or path.startswith(self._open_under):
             return await self._app({**scope, "headers": headers}, receive, send)
@@ -127,7 +128,7 @@ class AuthMiddleware:
         """Serves the request for as long as its key is good. After that it is cancelled, and answered with 401 if it
         has no answer yet."""
         request = anyio.CancelScope()
-        use = self._uses.begin(identity.key_id, request.cancel, identity.expires_at)
+        use = self._uses.begin(identity.key_id, request.cancel, identity.expires_at, identity.token)
         scope["state"]["key_use"] = use
 
         # Returns the awaitable and awaits nothing itself: one frame less for each delta of a stream.
@@ -164,6 +165,10 @@ def _is_local(scope: Scope) -> bool:
 
 def _presented(scope: Scope) -> bool:
     return any(key == b"authorization" for key, _ in scope["headers"])
+
+
+def _is_identity(header: bytes) -> bool:
+    return len(header) in _LENGTHS and _canonical(header) in IDENTITY_HEADERS
 
 
 def _canonical(header: bytes) -> bytes:

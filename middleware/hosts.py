@@ -22,6 +22,7 @@ log = logging.getLogger("wicketgate.http")
 
 _MOST_SHOWN = 200
 _MOST_TOLD = 20
+_MOST_KNOWN = 64
 _AUTHORITY = re.compile(r"(\[[0-9a-f:.]+\]|[0-9a-z_.-]+)(?::([0-9]{1,5}))?")
 _FOREIGN_HOST = "The Host header names another host. Names of this service stand in server.allowed_hosts"
 _FOREIGN_ORIGIN = "Pages of this origin may not call. Origins that may stand in server.allowed_origins"
@@ -60,6 +61,7 @@ class HostMiddleware:
         self._app = app
         self._rule = rule
         self._told: set[str] = set()
+        self._taken: set[str] = set()
 
     def _tell(self, header: str, values: list[str], setting: str) -> None:
         """Says once for each value which setting takes it; strangers choose the values, so only some are told."""
@@ -76,22 +78,30 @@ class HostMiddleware:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["path"] in ANY_HOST_PATHS:
             return await self._app(scope, receive, send)
-        if not self._is_ours(scope):
-            self._tell("Host", _values(scope, b"host"), "server.allowed_hosts")
+        hosts, origins = _hosts_and_origins(scope)
+        if not self._is_ours(hosts, scope):
+            self._tell("Host", hosts, "server.allowed_hosts")
             return await send_refusal(send, 421, "misdirected_request", _FOREIGN_HOST)
-        origins = _values(scope, b"origin")
-        own = {f"{scheme}://{host.lower()}" for host in _values(scope, b"host") for scheme in ("http", "https")}
+        if not origins:
+            return await self._app(scope, receive, send)
+        own = {f"{scheme}://{host.lower()}" for host in hosts for scheme in ("http", "https")}
         if not all(origin.lower() in own or self._rule.takes_origin(origin) for origin in origins):
             self._tell("Origin", origins, "server.allowed_origins")
             return await send_refusal(send, 403, "forbidden", _FOREIGN_ORIGIN, closing_headers(scope))
         await self._app(scope, receive, send)
 
-    def _is_ours(self, scope: Scope) -> bool:
-        hosts = _values(scope, b"host")
+    def _is_ours(self, hosts: list[str], scope: Scope) -> bool:
         if not hosts:
             # HTTP/1.0 needs none, and no browser speaks it.
             return scope.get("http_version") == "1.0"
-        return len(hosts) == 1 and self._rule.takes_host(hosts[0])
+        if len(hosts) != 1:
+            return False
+        if hosts[0] in self._taken:
+            return True
+        taken = self._rule.takes_host(hosts[0])
+        if taken and len(self._taken) < _MOST_KNOWN:
+            self._taken.add(hosts[0])
+        return taken
 
 
 def _listed(listed: set[str], name: str, with_port: str) -> bool:
@@ -106,6 +116,10 @@ def _is_address(host: str) -> bool:
     return True
 
 
-def _values(scope: Scope, name: bytes) -> list[str]:
-    # The parser leaves trailing blanks on values.
-    return [value.strip().decode("latin-1") for key, value in scope["headers"] if key == name]
+def _hosts_and_origins(scope: Scope) -> tuple[list[str], list[str]]:
+    found: tuple[list[str], list[str]] = ([], [])
+    for key, value in scope["headers"]:
+        if key == b"host" or key == b"origin":
+            # The parser leaves trailing blanks on values.
+            found[key == b"origin"].append(value.strip().decode("latin-1"))
+    return found

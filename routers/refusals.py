@@ -31,16 +31,20 @@ def refuse_permission(request: Request, permission: str, message: str = "") -> J
     return refuse(403, "insufficient_scope", message, {"www-authenticate": challenge.decode("latin-1")})
 
 
+def refusal_of(error: Exception) -> JSONResponse:
+    status = error.status_code if isinstance(error, HTTPException) else 500
+    detail = str(error.detail) if isinstance(error, HTTPException) else ""
+    code, message = _CODES.get(status, ("invalid_request" if status < 500 else "internal_error", ""))
+    headers = dict(error.headers or {}) if isinstance(error, HTTPException) else {}
+    if status == 405 and "Allow" in headers:
+        message += f"; it takes {headers['Allow']}"
+    return refuse(status, code, message or detail, headers)
+
+
 def refuse_in_one_shape(app: FastAPI) -> None:
     """Gives the framework's own refusals (unknown paths, wrong methods) the shape of the contract."""
 
     async def on_http_exception(request: Request, error: Exception) -> JSONResponse:
-        status = error.status_code if isinstance(error, HTTPException) else 500
-        detail = str(error.detail) if isinstance(error, HTTPException) else ""
-        code, message = _CODES.get(status, ("invalid_request" if status < 500 else "internal_error", ""))
-        headers = dict(error.headers or {}) if isinstance(error, HTTPException) else {}
-        if status == 405 and "Allow" in headers:
-            message += f"; it takes {headers['Allow']}"
-        return refuse(status, code, message or detail, headers)
+        return refusal_of(error)
 
     app.add_exception_handler(HTTPException, on_http_exception)

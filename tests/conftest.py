@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from tests.support.ways import both_ways as both_ways
 from wicketgate.storage import sqlite_writer
 from wicketgate.storage.redis import client, runs
 

@@ -21,6 +21,7 @@ from wicketgate.access.authenticator import Authenticator, KeyUses, Revocation
 from wicketgate.access.identity import HashedKey, KeyLife, KeyRing, expiry_notes
 from wicketgate.access.issuers import Issuers
 from wicketgate.access.resources import Resources
+from wicketgate.access.token_watch import TokenWatch
 from wicketgate.config.call_state import make_call_state
 from wicketgate.config.engine import (
     engine_limits,
@@ -118,7 +119,8 @@ class Gate:
         resources = Resources(settings.server.public_url, FACES, settings.mcp.face)
         self.authenticator = Authenticator(self._keys, self.issuers, resources)
         self.key_uses = KeyUses()
-        self.revocation = Revocation(self._keys, self.issuers, lambda: self.key_uses.end_expired(clock()))
+        self.token_watch = TokenWatch(self.issuers, self.key_uses)
+        self.revocation = Revocation(self._keys, self.issuers, self.token_watch.look)
         # The runtime: upstreams, catalog, calls.
         self.storage = StorageMeasures(FailModes(settings.storage.fail.modes()))
         self._redis = make_redis_link(settings, self.storage)
@@ -135,7 +137,13 @@ class Gate:
         self.shared_stdio = owner is not None
         self.seal = make_seal(settings.auth)
         self.approvals = make_approval_desk(
-            settings, self.seal, self.audit_events.approval_decided, self.storage, self._redis, self.peers
+            settings,
+            self.seal,
+            self.audit_events.approval_decided,
+            self.storage,
+            self._redis,
+            self.peers,
+            self.authenticator.stands,
         )
         self.login_counts = LoginCounts()
         # Whoever passes *users* in keeps their logins too.
@@ -221,6 +229,7 @@ class Gate:
         self.revocation.add(self.streams.end_of)
         self.revocation.add(self.key_uses.end_of)
         self.revocation.add(self.runtime.running.end_of)
+        self.revocation.add(self.approvals.end_of)
         self.drain = Drain(self.lifecycle, self.streams)
         self.drain.follow(self.runtime.running.begin_drain)
         self._applied = Applied(
@@ -256,6 +265,7 @@ class Gate:
             if self._redis is not None:
                 await stack.enter_async_context(self._redis.running())
             stack.push_async_callback(self.issuers.aclose)
+            stack.push_async_callback(self.token_watch.aclose)
             if self.user_logins is not None:
                 await stack.enter_async_context(self.user_logins.running())
             await stack.enter_async_context(self.peers.answering())

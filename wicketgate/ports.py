@@ -5,6 +5,7 @@ import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Literal, Protocol, runtime_checkable
 
@@ -18,6 +19,8 @@ UpstreamPhase = Literal["connecting", "ready", "waiting", "down"]
 """``waiting``: it has no tools until one of its callers has connected an account (UP-176)."""
 
 AnswerTime = Literal["now", "later", "never"]
+
+_SHORT_CHARS = 128
 
 Door = Literal["", "chat", "mcp", "stdio", "operations", "console"]
 
@@ -460,12 +463,20 @@ def source_of(scope: Mapping[str, Any]) -> str:
 def session_key(kind: str, actor: str, name: str) -> str:
     """``<actor>/<session>``, both hashed: no name that a client chooses reaches another's session, and a store can
     see whose sessions they are."""
-    return f"{_hash([actor])}/{_hash([kind, actor, name])}"
+    # A name may be long, since its client chooses it.
+    return (_known_key if len(name) <= _SHORT_CHARS else _new_key)(kind, actor, name)
 
 
 def owner_of(session: str) -> str:
     """The part of a key that all sessions of one actor share."""
     return session.partition("/")[0]
+
+
+def _new_key(kind: str, actor: str, name: str) -> str:
+    return f"{_hash([actor])}/{_hash([kind, actor, name])}"
+
+
+_known_key = lru_cache(maxsize=4_096)(_new_key)
 
 
 def _hash(parts: list[str]) -> str:

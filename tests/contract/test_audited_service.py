@@ -13,6 +13,7 @@ from tests.support.mcp_client import call_statelessly
 from tests.support.requirement import requirement
 from tests.support.script import ScriptModel, calls, says
 from tests.support.service import SUSPENDED_KEY, FileServer, running_service
+from tests.support.ways import on_the_way
 from wicketgate.errors import ConfigError
 from wicketgate.gateway.audit_events import PER_SOURCE
 
@@ -111,7 +112,7 @@ async def test_a_reload_is_recorded_by_the_names_of_its_sections(tmp_path: Path)
     async with running_service(upstreams=[FileServer()], settings=audited(tmp_path)) as service:
         gate = service.app.state.gate
         secret = {"access": [{"match": "files:secret_tool", "effect": "deny"}], "server": {"port": 1234}}
-        await gate.apply(type(gate.settings).model_validate(audited(tmp_path, **secret)))
+        await gate.apply(type(gate.settings).model_validate(on_the_way(audited(tmp_path, **secret))))
         with pytest.raises(ConfigError):
             await gate.apply(gate.settings.model_copy(update={"pins": _missing_lock(gate.settings, tmp_path)}))
     applied, refused = records(tmp_path, "reload")

@@ -16,6 +16,7 @@ from tests.contract.test_mcp_door import INITIALIZE
 from tests.support.mcp_client import ERAS, NEW, OLD, mcp_client
 from tests.support.requirement import requirement
 from tests.support.service import BOUND_S, READER_KEY, FileServer, RunningService, running_service
+from tests.support.wire_client import messages_in
 from wicketgate.config.settings import Settings
 from wicketgate.faces.mcp.fit import PAGE
 from wicketgate.faces.mcp.offers import MISSING_KEY
@@ -40,10 +41,8 @@ class Wire:
         response = await self._service.http.post(PATH, content=content, headers=self._headers)
         if response.status_code == 202:
             return None
-        if response.headers["content-type"].startswith("text/event-stream"):
-            (data,) = [line for line in response.text.splitlines() if line.startswith("data: ")]
-            return json.loads(data.removeprefix("data: "))
-        return response.json()
+        (message,) = messages_in(response)
+        return message
 
     async def call(self, params: Any, id: int | str = 7) -> Any:
         return await self.post({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params})

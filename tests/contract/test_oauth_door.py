@@ -32,6 +32,8 @@ from wicketgate.access.signed_headers import sign
 from wicketgate.config.settings import Settings
 from wicketgate.models.provider import TextDelta
 
+pytestmark = pytest.mark.usefixtures("both_ways")
+
 GATE = "https://gate.example"
 WELL_KNOWN = "/.well-known/oauth-protected-resource"
 SECRET = "0123456789abcdef0123456789abcdef"

@@ -27,6 +27,8 @@ from wicketgate.upstreams.embedded import StubUpstream
 from wicketgate.upstreams.python.tool import read_function
 from wicketgate.upstreams.python.upstream import PythonUpstream
 
+pytestmark = pytest.mark.usefixtures("both_ways")
+
 TEXT = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
 AMOUNT = {"type": "object", "properties": {"amount": {"type": "integer"}}, "required": ["amount"]}
 NAMES = ("read", "mail", "fail", "late", "gone", "pay", "delete", "admin", "inner")

@@ -1,7 +1,6 @@
 """A key that is taken back ends what it has started, at every door (ACCESS-39 to ACCESS-42)."""
 
 import asyncio
-import json
 from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 
@@ -15,6 +14,7 @@ from tests.support.mcp_client import ERAS, NEW, OLD, mcp_client
 from tests.support.requirement import requirement
 from tests.support.script import ScriptModel, Turn, calls, says
 from tests.support.service import BOUND_S, FileServer, RunningService, chat_body, frames, running_service
+from tests.support.wire_client import messages_in
 from wicketgate.access.identity import hash_key
 from wicketgate.config.settings import Settings
 from wicketgate.models.provider import Finish, ModelEvent, ModelRequest, TextDelta
@@ -360,8 +360,7 @@ async def test_an_answer_of_a_session_that_ends_comes_before_the_end() -> None:
         async with asyncio.timeout(BOUND_S):
             while OPEN.format(0) not in await service.metrics():
                 await asyncio.sleep(0)
-    (line,) = [line for line in answer.text.splitlines() if line.startswith("data: {")]
-    said = json.loads(line.removeprefix("data: "))
+    (said,) = messages_in(answer)
     assert said["id"] == 7
     assert "no longer valid" in said["error"]["message"]
 

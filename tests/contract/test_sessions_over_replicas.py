@@ -21,11 +21,12 @@ from tests.support.feature_server import NOTE
 from tests.support.redis import RedisServer, redis_server
 from tests.support.requirement import requirement
 from tests.support.service import BOUND_S, KEY, OTHER_KEY, FileServer, RunningService, running_service
-from tests.support.wire_client import ACCEPT
+from tests.support.ways import number_of_way
+from tests.support.wire_client import ACCEPT, messages_in
 from wicketgate.config.settings import Settings
 from wicketgate.ports import Upstream
 
-pytestmark = pytest.mark.usefixtures("patient_stores")
+pytestmark = pytest.mark.usefixtures("both_ways", "patient_stores")
 
 PATH = "/mcp/namespaced"
 VERSION = "2025-06-18"
@@ -63,7 +64,7 @@ class Raw:
     async def call(self, at: RunningService, name: str, *, id: int = 9, **arguments: Any) -> dict[str, Any]:
         answer = await self.post(at, id=id, method="tools/call", params={"name": name, "arguments": arguments})
         assert answer.status_code == 200, answer.text
-        return messages(answer.text)[-1]
+        return messages_in(answer)[-1]
 
     async def asked(self, at: RunningService, id: int) -> tuple[dict[str, Any], AsyncIterator[str]]:
         """Calls a tool that asks; returns its question, and what comes after."""
@@ -92,12 +93,17 @@ async def next_message(lines: AsyncIterator[str]) -> dict[str, Any]:
     raise AssertionError("the stream has ended")
 
 
+def url_of(redis: RedisServer) -> str:
+    """The sessions of one way are no sessions of the other."""
+    return f"{redis.url}/{number_of_way()}"
+
+
 @asynccontextmanager
 async def gates(
     redis: RedisServer, *upstreams: list[Upstream], **settings: Any
 ) -> AsyncIterator[tuple[RunningService, RunningService]]:
     """Two gates with upstreams of their own."""
-    given = {"storage": {"url": redis.url}, **settings}
+    given = {"storage": {"url": url_of(redis)}, **settings}
     async with AsyncExitStack() as stack:
         first, second = [
             await stack.enter_async_context(running_service(upstreams=own, settings=given))
@@ -210,7 +216,7 @@ async def test_what_the_client_sets_at_one_gate_reaches_it_through_the_other(red
         uri = f"alpha+{NOTE}"
 
         async def ask(at: RunningService, method: str, **params: Any) -> Any:
-            (answer,) = messages((await session.post(at, id=5, method=method, params=params)).text)
+            (answer,) = messages_in(await session.post(at, id=5, method=method, params=params))
             return answer["result"]
 
         async def until_told() -> None:
@@ -257,7 +263,7 @@ def redis_state(redis: RedisServer) -> list[dict[str, str]]:
 
 @requirement("FACE-115")
 async def test_a_session_outlives_the_gate_that_opened_it(redis: RedisServer) -> None:
-    given = {"storage": {"url": redis.url}}
+    given = {"storage": {"url": url_of(redis)}}
     async with running_service(upstreams=[FileServer()], settings=given) as b:
         async with running_service(upstreams=[FileServer()], settings=given) as a:
             session = await Raw().open(a)
@@ -273,7 +279,7 @@ async def test_a_key_that_is_taken_back_ends_its_sessions_at_every_gate(redis: R
         listed = await session.post(b, id=1, method="tools/list")
         assert listed.status_code == 200
         for at in (a, b):
-            settings = {"storage": {"url": redis.url}, **as_configured([BOB])}
+            settings = {"storage": {"url": url_of(redis)}, **as_configured([BOB])}
             await at.app.state.gate.apply(Settings(**settings))
         for at in (a, b):
             async with asyncio.timeout(BOUND_S):

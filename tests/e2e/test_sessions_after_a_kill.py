@@ -1,7 +1,5 @@
 """Two processes over one Redis: a handshake session goes on when the one that opened it is killed."""
 
-import json
-import re
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -13,6 +11,7 @@ from tests.support.process import program
 from tests.support.redis import redis_server
 from tests.support.requirement import requirement
 from tests.support.service import BOUND_S
+from tests.support.wire_client import messages_in
 
 ACCEPT = {**HEADERS, "Accept": "application/json, text/event-stream", "MCP-Protocol-Version": "2025-06-18"}
 
@@ -42,8 +41,8 @@ async def test_a_session_outlives_a_killed_replica(tmp_path: Path) -> None:
                 with suppress(httpx.TransportError):
                     await post(a, id=3, method="tools/list")
                 listed = await post(b, id=4, method="tools/list")
-                (data,) = re.findall(r"data: (.+)", listed.text)
-                assert [tool["name"] for tool in json.loads(data)["result"]["tools"]]
+                (answer,) = messages_in(listed)
+                assert [tool["name"] for tool in answer["result"]["tools"]]
                 assert (await http.delete(f"{b}/mcp")).status_code == 200
                 assert (await post(b, id=5, method="tools/list")).status_code == 404
             assert await other.stop() == 0

@@ -18,6 +18,7 @@ from app.main import create_app
 from app.port.protocol import GuardedHttpProtocol
 from tests.support.prompt_server import PromptServer
 from tests.support.script import ScriptModel
+from tests.support.ways import on_the_way
 from wicketgate.access.identity import HashedKey, Identity, hash_key
 from wicketgate.config.settings import Settings
 from wicketgate.models.provider import Provider
@@ -154,7 +155,7 @@ async def running_service(
     ]
     listener = socket.create_server(("127.0.0.1", 0))
     url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-    whole = dict(settings or {})
+    whole = on_the_way(settings or {})
     if public:
         whole["server"] = {**whole.get("server", {}), "public_url": url}
     try:

@@ -66,7 +66,7 @@ class WireClient:
             headers["Mcp-Session-Id"] = opened.headers["mcp-session-id"]
             await self._post("notifications/initialized", {}, None, headers)
         asked = {**params, **({"_meta": own} if own else {})}
-        return _messages_in(await self._post(method, asked, 1, headers))
+        return messages_in(await self._post(method, asked, 1, headers))
 
     async def call(
         self, name: str, arguments: Mapping[str, Any] | None = None, more: Mapping[str, Any] | None = None, **given: Any
@@ -82,7 +82,7 @@ class WireClient:
         return await self.service.http.post(self.path, json=message, headers=dict(headers))
 
 
-def _messages_in(response: httpx.Response) -> list[dict[str, Any]]:
+def messages_in(response: httpx.Response) -> list[dict[str, Any]]:
     """The messages in *response*, in JSON or in a stream of events."""
     if response.headers.get("content-type", "").startswith("text/event-stream"):
         lines = [line.removeprefix("data:") for line in response.text.splitlines() if line.startswith("data:")]

@@ -6,14 +6,15 @@ from typing import Any, cast
 import pytest
 
 from tests.support.requirement import requirement
-from wicketgate.faces.mcp.codes import Ctx, mcp_error, own_code
+from wicketgate.faces.mcp.codes import mcp_error, own_code
+from wicketgate.faces.mcp.request import McpRequest
 from wicketgate.faces.surface import Refusal
 
 NEWER, OLDER = "2026-07-28", "2025-11-25"
 
 
-def ctx(version: str, method: str = "tools/call", **params: Any) -> Ctx:
-    return cast(Ctx, SimpleNamespace(protocol_version=version, method=method, params=params))
+def ctx(version: str, method: str = "tools/call", **params: Any) -> McpRequest:
+    return cast(McpRequest, SimpleNamespace(protocol_version=version, method=method, params=params))
 
 
 @requirement("FACE-56")

@@ -96,6 +96,9 @@ class McpSettings(Section):
     """The face at ``/mcp``."""
     cache_stable: bool = False
     """The order of cards of requests that do not ask for one."""
+    direct: bool = True
+    """Calls, lists of tools and pings over HTTP are answered without the server of MCP's SDK where that is the same for
+    their client, at a fraction of the time. False: every request goes through that server."""
     max_sessions: int = Field(default=2_000, ge=1)
     """Sessions of the handshake era at a face, in each process. One ends when its client ends it, or after half an hour
     without a request."""

@@ -6,12 +6,10 @@ which has none, is the call itself, which is held (``held.py``). The state is se
 tool's definition, arguments, face and an expiry, so that it opens only for the same call.
 """
 
-import asyncio
 import json
 import secrets
 import unicodedata
-from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
@@ -31,6 +29,7 @@ from wicketgate.access.identity import Identity
 from wicketgate.access.seal import Seal
 from wicketgate.errors import Forbidden, InputRequired, UpstreamError
 from wicketgate.faces.mcp.kept_sessions import CHANGES_KEY, SessionChange, SessionChanges, SessionsAway
+from wicketgate.faces.mcp.outbox import Outbox
 from wicketgate.gateway.lent_callers import LentCaller
 from wicketgate.ports import AnswerTime, Caller, CannotAsk, InputAnswers, PendingCall, approval_required
 
@@ -38,7 +37,6 @@ Ctx = ServerRequestContext[Any, Any]
 
 _LEVELS: tuple[str, ...] = get_args(t.LoggingLevel)
 _LEVEL_KEY = "wicketgate.log_level"
-_MAX_WAITING = 1_000
 
 _QUESTIONS: dict[str, tuple[type[t.ElicitRequest | t.CreateMessageRequest | t.ListRootsRequest], type[t.Result]]] = {
     "elicitation/create": (t.ElicitRequest, t.ElicitResult),
@@ -62,14 +60,12 @@ _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 class ClientCaller:
     """Implements Caller. Enter it around the call.
 
-    Notifications never delay the tool server. They wait here, bounded, until the client has read the earlier ones, and
-    all are written when the block ends, before the result.
+    Notifications never delay the tool server. All are written when the block ends, before the result.
     """
 
     def __init__(self, ctx: Ctx) -> None:
         self._ctx = ctx
-        self._waiting: deque[Callable[[], Awaitable[None]]] = deque(maxlen=_MAX_WAITING)  # drops the oldest first
-        self._writing: asyncio.Task[None] | None = None
+        self._outbox = Outbox()
 
     async def __aenter__(self) -> Self:
         return self
@@ -77,13 +73,7 @@ class ClientCaller:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._writing is None:
-            return
-        try:
-            if error is None:
-                await self._writing
-        finally:
-            self._writing.cancel()
+        await self._outbox.close(written=error is None)
 
     @property
     def answers(self) -> AnswerTime:
@@ -98,14 +88,14 @@ class ClientCaller:
 
     async def progress(self, progress: float, total: float | None, message: str | None) -> None:
         if (self._ctx.meta or {}).get("progress_token") is not None:
-            self._notify(lambda: self._ctx.session.report_progress(progress, total, message))
+            self._outbox.put(lambda: self._ctx.session.report_progress(progress, total, message))
 
     async def log(self, level: str, data: object, logger: str | None) -> None:
         if not self._wants(level):
             return
         params = t.LoggingMessageNotificationParams(level=level, data=data, logger=logger)  # type: ignore[arg-type]
         notification = t.LoggingMessageNotification(params=params)
-        self._notify(lambda: self._ctx.session.send_notification(notification, related_request_id=self._ctx.request_id))
+        self._send(notification)
 
     def may_be_asked(self, method: str, params: Mapping[str, Any]) -> bool:
         """True if the client declared that it answers this, and it is valid MCP."""
@@ -136,7 +126,11 @@ class ClientCaller:
             return  # the newer era has no word for it
         params = t.ElicitCompleteNotificationParams(elicitation_id=elicitation_id)
         notification = t.ElicitCompleteNotification(params=params)
-        self._notify(lambda: self._ctx.session.send_notification(notification, related_request_id=self._ctx.request_id))
+        self._send(notification)
+
+    def _send(self, notification: t.LoggingMessageNotification | t.ElicitCompleteNotification) -> None:
+        session, id = self._ctx.session, self._ctx.request_id
+        self._outbox.put(lambda: session.send_notification(notification, related_request_id=id))
 
     def _wants(self, level: str) -> bool:
         """Compares with the level that the client set, with this request in the newer era or for its session."""
@@ -144,17 +138,14 @@ class ClientCaller:
             return False
         if self._ctx.protocol_version not in HANDSHAKE_PROTOCOL_VERSIONS:
             return level in allowed_log_levels(self._ctx.protocol_version, self._ctx.meta)
-        wanted = connection_of(self._ctx).state.get(_LEVEL_KEY, _LEVELS[0])
-        return _LEVELS.index(level) >= _LEVELS.index(wanted)
+        return reaches(level, connection_of(self._ctx).state.get(_LEVEL_KEY, ""))
 
-    def _notify(self, write: Callable[[], Awaitable[None]]) -> None:
-        self._waiting.append(write)
-        if self._writing is None or self._writing.done():
-            self._writing = asyncio.create_task(self._write_out())
 
-    async def _write_out(self) -> None:
-        while self._waiting:
-            await self._waiting.popleft()()
+def reaches(level: str, wanted: str) -> bool:
+    """True if a client that *wanted* so much gets messages of this level; without a wish it gets all."""
+    if wanted not in _LEVELS:
+        return level in _LEVELS
+    return level in _LEVELS and _LEVELS.index(level) >= _LEVELS.index(wanted)
 
 
 def may_be_asked(can: t.ClientCapabilities | None, method: str, params: Mapping[str, Any]) -> bool:

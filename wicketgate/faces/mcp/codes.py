@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from mcp import types as t
-from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
+from wicketgate.faces.mcp.request import McpRequest
 from wicketgate.faces.surface import Refusal
 
 _RESERVED = range(-32768, -32000 + 1)
@@ -30,10 +30,8 @@ _PASSED = frozenset(
 _NOT_FOUND = (-32002, 0)
 _READ = "resources/read"
 
-Ctx = ServerRequestContext[Any, Any]
 
-
-def mcp_error(refusal: Refusal, ctx: Ctx) -> MCPError:
+def mcp_error(refusal: Refusal, ctx: McpRequest) -> MCPError:
     """*refusal* as an error for the client of *ctx*."""
     code, data = refusal.code, refusal.data
     asked = (ctx.params or {}).get("uri") if ctx.method == _READ else None
@@ -53,12 +51,12 @@ def mcp_error(refusal: Refusal, ctx: Ctx) -> MCPError:
     return MCPError(own_code(code, ctx), refusal.message, data)
 
 
-def is_answered_by(refusal: Refusal, ctx: Ctx) -> bool:
+def is_answered_by(refusal: Refusal, ctx: McpRequest) -> bool:
     """True if the era of *ctx* knows the code of *refusal*, the error of a server behind a meta-tool."""
     return refusal.code in _PASSED or ctx.protocol_version not in MODERN_PROTOCOL_VERSIONS
 
 
-def own_code(code: int, ctx: Ctx) -> int:
+def own_code(code: int, ctx: McpRequest) -> int:
     """*code*, one of ours, as the client of *ctx* is given it."""
     return code + _OURS_OFFSET if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS else code
 

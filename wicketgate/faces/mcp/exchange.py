@@ -2,14 +2,13 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import anyio
-from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 from mcp.types import REQUEST_TIMEOUT
 
 from wicketgate.faces.mcp.codes import own_code
+from wicketgate.faces.mcp.request import McpRequest
 
 # The endpoint puts the Exchange under this key of the ASGI scope.
 EXCHANGE = "wicketgate.exchange"
@@ -30,7 +29,7 @@ class Exchange:
 
 
 @contextmanager
-def within_exchange(ctx: ServerRequestContext[Any, Any]) -> Iterator[None]:
+def within_exchange(ctx: McpRequest) -> Iterator[None]:
     """Cancels the block when the exchange of this request is over. Raises MCPError then.
 
     Without an HTTP request, as over stdio, it does nothing.

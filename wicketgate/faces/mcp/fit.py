@@ -5,9 +5,12 @@ One odd tool or result of a server does not cost the client the whole answer.
 
 import base64
 import binascii
+import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
+import msgspec
 from mcp.shared.exceptions import MCPError
 from mcp.types import INVALID_PARAMS
 from mcp_types.methods import serialize_server_result
@@ -26,27 +29,46 @@ WHOLE = {"resultType": "complete"}
 _TTL = {"ttlMs": 0, "cacheScope": "private"}
 _OF_THE_CONNECTION = "io.modelcontextprotocol/"
 _MAX_KEPT = 32
+_PLAIN = frozenset({"content", "structuredContent", "isError", "resultType"})
 
 
 class ToolListings:
     """Pages of ``tools/list``, kept while a face shows the same list."""
 
     def __init__(self) -> None:
-        self._kept: dict[tuple[int, str, str], tuple[Sequence[SurfaceTool], dict[str, Any]]] = {}
+        self._kept: dict[tuple[int, str, str], _Page] = {}
 
     def page(self, tools: Sequence[SurfaceTool], cursor: str | None, version: str) -> dict[str, Any]:
         """Raises MCPError for an invalid cursor."""
+        return {**WHOLE, **self._page(tools, cursor, version).answer}
+
+    def written(self, tools: Sequence[SurfaceTool], cursor: str | None, version: str) -> dict[str, Any]:
+        """As ``page``, without what is no field of this version, and with all tools as one JSON text."""
+        page = self._page(tools, cursor, version)
+        if page.written is None:
+            fields = serialize_server_result("tools/list", version, {**WHOLE, **_TTL, **page.answer})
+            page.written = {**fields, "tools": written(fields["tools"])}
+        return page.written
+
+    def _page(self, tools: Sequence[SurfaceTool], cursor: str | None, version: str) -> "_Page":
         key = (id(tools), cursor or "", version)
         kept = self._kept.get(key)
-        if kept is None or kept[0] is not tools:
+        if kept is None or kept.tools is not tools:
             shown, following = paged(tools, cursor, lambda tool: tool.name)
             answer: dict[str, Any] = {"tools": _fitting([_tool_json(tool, version) for tool in shown], version)}
             if following is not None:
                 answer["nextCursor"] = following
-            kept = self._kept[key] = tools, answer
+            kept = self._kept[key] = _Page(tools, answer)
             if len(self._kept) > _MAX_KEPT:
                 del self._kept[next(iter(self._kept))]
-        return {**WHOLE, **kept[1]}
+        return kept
+
+
+@dataclass(slots=True)
+class _Page:
+    tools: Sequence[SurfaceTool]
+    answer: dict[str, Any]
+    written: dict[str, Any] | None = None
 
 
 def paged(items: Sequence[T], cursor: str | None, name: Callable[[T], str]) -> tuple[Sequence[T], str | None]:
@@ -88,6 +110,38 @@ def without_ours(result: Mapping[str, Any]) -> dict[str, Any]:
         if kept:
             answer["_meta"] = kept
     return answer
+
+
+def fitted(result: Mapping[str, Any], version: str) -> Mapping[str, Any]:
+    """A result of ``tools/call`` without what is no field of this version. Raises ValidationError for one that is
+    not valid MCP."""
+    if not _is_plain(result):
+        return serialize_server_result("tools/call", version, result)
+    if version in MODERN_PROTOCOL_VERSIONS:
+        return result
+    return {key: value for key, value in result.items() if key not in WHOLE}
+
+
+def written(value: object) -> msgspec.Raw:
+    """*value* as JSON."""
+    try:
+        return msgspec.Raw(msgspec.json.encode(value))
+    except (TypeError, ValueError):
+        # Halves of characters are written as they came, as escapes.
+        return msgspec.Raw(json.dumps(value, separators=(",", ":")).encode())
+
+
+def _is_plain(result: Mapping[str, Any]) -> bool:
+    """True for a result that every version shows as it is: texts, an object beside them, and nothing else."""
+    if not result.keys() <= _PLAIN or not isinstance(result.get("isError", False), bool):
+        return False
+    if "structuredContent" in result and type(result["structuredContent"]) is not dict:
+        return False
+    blocks = result.get("content")
+    return isinstance(blocks, list) and all(
+        type(block) is dict and len(block) == 2 and block.get("type") == "text" and type(block.get("text")) is str
+        for block in blocks
+    )
 
 
 def _tool_json(tool: SurfaceTool, version: str) -> dict[str, Any]:

@@ -49,6 +49,7 @@ from wicketgate.faces.mcp.fit import WHOLE, ToolListings, as_it_came, without_ou
 from wicketgate.faces.mcp.held import Asked, HeldCall, HeldCaller, HeldCalls, NotHeld
 from wicketgate.faces.mcp.kept_sessions import KeptSession
 from wicketgate.faces.mcp.offers import MISSING_KEY, OFFERS_FRESH, OfferMethods
+from wicketgate.faces.mcp.request import McpRequest
 from wicketgate.faces.mcp.tasks import Tasks
 from wicketgate.faces.meta_tool import compact_json
 from wicketgate.faces.surface import Offer, Offers, Refusal, SurfaceResult, SurfaceTool, UnknownTool
@@ -69,7 +70,7 @@ ORDER_META_KEY = "wicketgate/cache_stable"
 # The sender of the request being served, because the SDK asks for a tool's schema without naming the caller.
 calling: ContextVar[Identity | None] = ContextVar("calling", default=None)
 
-_TOOLS_FRESH_MS = 60_000
+TOOLS_FRESH_MS = 60_000
 _NOT_HELD = (
     "The call that these answers are for is not held any more: it has ended, or nobody answered in time. Make the call "
     "again without the requestState."
@@ -102,11 +103,12 @@ class McpDoor:
         self._offers = face.offers
         self._local = local
         self._new_id = new_id
-        self._listings = ToolListings()
+        self.listings = ToolListings()
         self._elsewhere = Elsewhere(name, face.kept)
         self._held = HeldCalls(face.running, answer_s, face.may_still_use, self._elsewhere.keep)
         self._elsewhere.attach(self._held)
         self._tasks = Tasks(self._held, self._elsewhere, seal, name, self._who)
+        self._known = _STRANGER
         self._shown: Sequence[SurfaceTool] = ()
         self._by_name: tuple[Sequence[SurfaceTool], dict[str, SurfaceTool]] = ((), {})
         self.announcer = Announcer(lambda ctx: self._who(ctx).actor, max_streams_per_actor)
@@ -118,7 +120,7 @@ class McpDoor:
             instructions=face.instructions,
             on_subscriptions_listen=self._listen,
             get_tool_input_schema=self._input_schema,
-            cache_hints={"tools/list": CacheHint(_TOOLS_FRESH_MS, "private"), **OFFERS_FRESH},
+            cache_hints={"tools/list": CacheHint(TOOLS_FRESH_MS, "private"), **OFFERS_FRESH},
         )
         # Added by method, because these answer with wire JSON, which the SDK validates once.
         self.server.add_request_handler("tools/list", t.PaginatedRequestParams, self._list_tools)
@@ -129,7 +131,7 @@ class McpDoor:
         )
         self._offer_methods: OfferMethods | None = None
         if face.offers is not None:
-            self._offer_methods = OfferMethods(face.offers, self.announcer, self._carry, self._context)
+            self._offer_methods = OfferMethods(face.offers, self.announcer, self._carry, self.context_of)
             self._offer_methods.add_to(self.server)
         self.server.middleware.append(RequestCheck(self.server))
         if face.offers is not None:
@@ -185,7 +187,7 @@ class McpDoor:
 
     async def prepare(self, identity: Identity) -> None:
         """Work out beside the event loop what requests of this caller ask at once, the SDK included (BROWSE-59)."""
-        await self._surface.prepare(CallContext(identity, "-", "-", SHOWS_APPS))
+        await self._surface.prepare(self._of(identity))
 
     async def _listen(self, ctx: Ctx, params: t.SubscriptionsListenRequestParams) -> t.SubscriptionsListenResult:
         """For a face with tools alone: nothing else is acknowledged (FACE-61)."""
@@ -193,34 +195,39 @@ class McpDoor:
         return await self.announcer.listen(ctx, params.model_copy(update={"notifications": honoured}))
 
     async def _list_tools(self, ctx: Ctx, params: t.PaginatedRequestParams) -> dict[str, Any]:
-        context = self._context(ctx, ClientCaller(ctx))
+        tools, more = await self.tools_shown(self.context_of(ctx, ClientCaller(ctx)))
+        return {**self.listings.page(tools, params.cursor, ctx.protocol_version), **more}
+
+    async def tools_shown(self, context: CallContext) -> tuple[Sequence[SurfaceTool], Mapping[str, Any]]:
+        """The tools that a caller is shown, and what else its page of them says."""
         await self._surface.prepare(context)
-        page = self._listings.page(self._surface.tools(context), params.cursor, ctx.protocol_version)
-        if self._offers is not None and (missing := self._offers.missing(context)):
-            page["_meta"] = {MISSING_KEY: dict(missing)}
-            page["ttlMs"] = 0  # what is missing may be there in a moment
-        return page
+        tools = self._surface.tools(context)
+        if self._offers is None or not (missing := self._offers.missing(context)):
+            return tools, {}
+        # What is missing may be there in a moment.
+        return tools, {"_meta": {MISSING_KEY: dict(missing)}, "ttlMs": 0}
 
     async def _call_tool(self, ctx: Ctx, params: t.CallToolRequestParams) -> dict[str, Any] | t.InputRequiredResult:
-        async def run(context: CallContext) -> dict[str, Any]:
-            try:
-                result = await self._surface.call(params.name, params.arguments, context)
-            except Exception as error:
-                return self._failed(params.name, ctx, error)
-            if result.refused is not None and is_answered_by(result.refused, ctx):
-                raise mcp_error(result.refused, ctx)
-            answer = _result_json(result, ctx.protocol_version)
-            # Clients check structured content against the schema that they were shown, that of an error too.
-            if result.is_error and result.as_it_came is None and self._is_typed(params.name, ctx):
-                del answer["structuredContent"]
-            return answer
-
         try:
-            return await self._carry(ctx, run)
+            return await self._carry(ctx, lambda context: self.run_tool(ctx, params.name, params.arguments, context))
         except Exception as error:
-            return self._failed(params.name, ctx, error)
+            return self.failed(params.name, ctx, error)
 
-    def _failed(self, name: str, ctx: Ctx, error: Exception) -> dict[str, Any]:
+    async def run_tool(self, asked: McpRequest, name: str, arguments: object, context: CallContext) -> dict[str, Any]:
+        """The result of a call of the tool *name*, in wire JSON. Raises MCPError and InputRequired."""
+        try:
+            result = await self._surface.call(name, arguments, context)
+        except Exception as error:
+            return self.failed(name, asked, error)
+        if result.refused is not None and is_answered_by(result.refused, asked):
+            raise mcp_error(result.refused, asked)
+        answer = _result_json(result, asked.protocol_version)
+        # Clients check structured content against the schema that they were shown, that of an error too.
+        if result.is_error and result.as_it_came is None and self._is_typed(name, asked):
+            del answer["structuredContent"]
+        return answer
+
+    def failed(self, name: str, ctx: McpRequest, error: Exception) -> dict[str, Any]:
         """The result of a call of the tool *name* that failed with *error*. Raises MCPError and InputRequired, which
         are no results; call it where *error* is handled."""
         match error:
@@ -277,11 +284,11 @@ class McpDoor:
                 raise not_now(error) from None
         may_be_held = caller.answers == "later" and ctx.method in INPUT_REQUIRED_METHODS
         if not may_be_held and after_s is None:
-            return await run(self._context(ctx, AttendedCaller(caller), given))
+            return await run(self.context_of(ctx, AttendedCaller(caller), given))
 
         def run_held(held: HeldCaller, given: InputAnswers | None) -> Awaitable[R]:
             # A client that knows tasks needs no handle.
-            context = self._context(ctx, AttendedCaller(held) if after_s is None else held, given)
+            context = self.context_of(ctx, AttendedCaller(held) if after_s is None else held, given)
             return run(replace(context, on_tool=held.tools.add, asked_in_line=lambda: held.has_no_request))
 
         label = str((ctx.params or {}).get("name", ""))
@@ -292,10 +299,14 @@ class McpDoor:
         tool = self._tool(name, self._context_of_caller())
         return None if tool is None else tool.input_schema
 
-    def _is_typed(self, name: str, ctx: Ctx) -> bool:
+    def _is_typed(self, name: str, ctx: McpRequest) -> bool:
         """True for a tool that is shown with an output schema."""
-        tool = self._tool(name, CallContext(self._who(ctx), "-", "-", SHOWS_APPS))
+        tool = self.shown(name, ctx)
         return tool is not None and tool.output_schema is not None
+
+    def shown(self, name: str, ctx: McpRequest) -> SurfaceTool | None:
+        """The tool of that name as the caller of *ctx* may know it."""
+        return self._tool(name, self._of(self._who(ctx)))
 
     def _tool(self, name: str, context: CallContext) -> SurfaceTool | None:
         tools = self._surface.tools(context)
@@ -304,10 +315,19 @@ class McpDoor:
         return self._by_name[1].get(name)
 
     def _context_of_caller(self) -> CallContext:
-        return CallContext(calling.get() or self._local or _NOBODY, "-", "-", SHOWS_APPS)
+        return self._of(calling.get() or self._local or _NOBODY)
 
-    def _context(self, ctx: Ctx, caller: Caller | None = None, given: InputAnswers | None = None) -> CallContext:
-        """The context of the caller, which the middleware left on the request."""
+    def _of(self, identity: Identity) -> CallContext:
+        """The context of whatever this caller asks."""
+        known = self._known
+        if known.identity is not identity:
+            known = self._known = CallContext(identity, "-", "-", SHOWS_APPS)
+        return known
+
+    def context_of(
+        self, ctx: McpRequest, caller: Caller | None = None, given: InputAnswers | None = None
+    ) -> CallContext:
+        """The context of a request of *caller*, whose identity the middleware left on it."""
         identity = self._who(ctx)
         if ctx.request is None:
             trace, session, source = self._new_id(), session_key("stdio", identity.actor, ""), ""
@@ -332,9 +352,9 @@ class McpDoor:
             meta=travelling((ctx.params or {}).get("_meta"), headers),
         )
 
-    def _who(self, ctx: Ctx) -> Identity:
+    def _who(self, ctx: McpRequest) -> Identity:
         if ctx.request is not None:
-            identity: Identity = ctx.request.state.identity
+            identity: Identity = ctx.request.scope["state"]["identity"]
             return identity
         if self._local is None:
             raise RuntimeError("a door without HTTP requests needs a local identity")
@@ -404,7 +424,7 @@ def _failure(error: GatewayError, *, typed: bool) -> dict[str, Any]:
     return {**WHOLE, "content": content, "structuredContent": body, "isError": True}
 
 
-def _session(ctx: Ctx, identity: Identity, headers: Mapping[str, str]) -> str:
+def _session(ctx: McpRequest, identity: Identity, headers: Mapping[str, str]) -> str:
     """The browsing session (BROWSE-25): that of the handshake, or in the newer era, which ignores that header, the one
     that the client names, otherwise the actor's."""
     if ctx.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS:

@@ -1,0 +1,165 @@
+"""Requests that are answered past the SDK's server (FACE-135 to FACE-139): within the same session, exchange and key as
+on the other way.
+
+The answer is JSON. It becomes a stream of events as soon as there is a notification, or when the call takes so long
+that a proxy in between might give up a connection on which nothing comes.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import nullcontext
+
+from app.mcp_calls import AsgiScope, Receive, Send
+from app.mcp_live_session import LiveSession
+from app.mcp_live_sessions import LiveSessions
+from app.mcp_sessions import SESSION_ID
+from wicketgate.access.identity import Identity
+from wicketgate.faces.mcp.direct import Answer, DirectDoor, refused
+from wicketgate.faces.mcp.direct_requests import DirectRequest, Head, taken
+from wicketgate.faces.mcp.exchange import Exchange
+
+PING_S = 15.0
+_WATCH_AFTER_S = 0.05
+"""Most calls have been answered by then, and need nobody to notice that their client leaves."""
+
+_CANCELLED = -32800
+"""What the SDK answers to a request of the handshake era that its client has cancelled."""
+
+_JSON = (b"content-type", b"application/json")
+_EVENTS = (
+    (b"content-type", b"text/event-stream"),
+    (b"cache-control", b"no-cache, no-transform"),
+    (b"connection", b"keep-alive"),
+    (b"x-accel-buffering", b"no"),
+)
+_UNCACHED = (b"cache-control", b"no-cache, no-transform")
+
+
+class DirectWay:
+    """*sessions* are those of the face behind *door*."""
+
+    def __init__(self, door: DirectDoor, sessions: LiveSessions) -> None:
+        self._door = door
+        self._sessions = sessions
+
+    async def serve(
+        self, head: Head, body: bytes, scope: AsgiScope, receive: Receive, send: Send, exchange: Exchange
+    ) -> bool:
+        """Answers a POST, or returns false and has done nothing. Raises SessionsFull and SessionsAway before anything
+        is answered."""
+        identity: Identity = scope["state"]["identity"]
+        live = None if head.session is None else await self._sessions.find(head.session, identity)
+        if head.session is not None and live is None:
+            return False
+        asked = taken(head, body, None if live is None else live.kept, _Http(head.more, scope))
+        if asked is None or not self._door.takes(asked):
+            return False
+        if live is not None:
+            # On the other way it has begun here: a key that ends is told in the answer (FACE-40).
+            scope["state"]["key_use"].answering = True
+        with nullcontext() if live is None else self._sessions.used(live, identity):
+            await self._answer(asked, live, receive, send, exchange)
+        return True
+
+    async def _answer(
+        self, asked: DirectRequest, live: LiveSession | None, receive: Receive, send: Send, exchange: Exchange
+    ) -> None:
+        answer = _HttpAnswer(send, None if live is None else live.id)
+        running = _Running(exchange)
+        watch = _Watch(receive, answer, exchange)
+        try:
+            with nullcontext() if live is None else live.runs(asked.id, running):
+                outcome = await self._door.answer(asked, answer.say)
+        finally:
+            watch.stop()
+        if running.cancelled:
+            outcome = refused(asked, _CANCELLED, "Request cancelled")
+        if not watch.left:
+            await answer.end(outcome)
+
+
+class _Http:
+    """Implements HttpRequest."""
+
+    def __init__(self, headers: Mapping[str, str], scope: AsgiScope) -> None:
+        self.headers = headers
+        self.scope = scope
+
+
+class _Running:
+    """Implements Running for a request that ends with its exchange."""
+
+    def __init__(self, exchange: Exchange) -> None:
+        self.cancelled = False
+        self._exchange = exchange
+
+    def cancel(self) -> None:
+        self.cancelled = True
+        self._exchange.end()
+
+    def end(self) -> None:
+        self._exchange.end("The session has ended.")
+
+
+class _HttpAnswer:
+    """One answer over HTTP, in the session of this id if there is one."""
+
+    def __init__(self, send: Send, session_id: str | None) -> None:
+        self._send = send
+        self._session = () if session_id is None else ((SESSION_ID, session_id.encode("latin-1")),)
+        self._streams = False
+        self._turn = asyncio.Lock()
+
+    async def say(self, message: bytes) -> None:
+        await self._write(b"event: message\r\ndata: " + message + b"\r\n\r\n")
+
+    async def ping(self) -> None:
+        await self._write(b": ping\r\n\r\n")
+
+    async def end(self, answer: Answer) -> None:
+        if self._streams:
+            await self._write(b"event: message\r\ndata: " + answer.message + b"\r\n\r\n", more=False)
+            return
+        headers = [_JSON, (b"content-length", b"%d" % len(answer.message))]
+        if self._session:
+            headers += (*self._session, _UNCACHED)
+        await self._send({"type": "http.response.start", "status": answer.status, "headers": headers})
+        await self._send({"type": "http.response.body", "body": answer.message})
+
+    async def _write(self, event: bytes, *, more: bool = True) -> None:
+        async with self._turn:
+            if not self._streams:
+                headers = [*_EVENTS, *self._session]
+                await self._send({"type": "http.response.start", "status": 200, "headers": headers})
+                self._streams = True
+            await self._send({"type": "http.response.body", "body": event, "more_body": more})
+
+
+class _Watch:
+    """Ends the exchange of a request when its client leaves, and keeps the connection of one that stays in use.
+    *left*: it has left."""
+
+    def __init__(self, receive: Receive, answer: _HttpAnswer, exchange: Exchange) -> None:
+        self.left = False
+        self._receive = receive
+        self._answer = answer
+        self._exchange = exchange
+        self._task: asyncio.Task[None] | None = None
+        self._timer = asyncio.get_running_loop().call_later(_WATCH_AFTER_S, self._begin)
+
+    def stop(self) -> None:
+        self._timer.cancel()
+        if self._task is not None:
+            self._task.cancel()
+
+    def _begin(self) -> None:
+        self._task = asyncio.create_task(self._run())
+
+    async def _run(self) -> None:
+        while not self.left:
+            try:
+                async with asyncio.timeout(PING_S):
+                    self.left = (await self._receive())["type"] == "http.disconnect"
+            except TimeoutError:
+                await self._answer.ping()
+        self._exchange.end()
