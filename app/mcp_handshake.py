@@ -9,7 +9,6 @@ from contextlib import asynccontextmanager
 import anyio
 import pydantic_core
 from anyio.abc import TaskGroup
-from mcp.types import INTERNAL_ERROR, INVALID_REQUEST
 from mcp_types.jsonrpc import jsonrpc_message_adapter
 from pydantic import ValidationError
 from starlette.responses import Response
@@ -28,6 +27,7 @@ from wicketgate.faces.mcp.kept_sessions import KeptSession, SessionChange, Sessi
 from wicketgate.faces.mcp.message import Fault
 from wicketgate.faces.mcp.opening import BODY_BYTES, SMALL_BYTES
 from wicketgate.faces.mcp.server import McpDoor
+from wicketgate.mcp_names import INTERNAL_ERROR, INVALID_REQUEST
 
 # The place of a session that is being opened stands under this key of the ASGI scope.
 OPENING = "wicketgate.opening"
