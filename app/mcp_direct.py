@@ -7,7 +7,7 @@ that a proxy in between might give up a connection on which nothing comes.
 
 import asyncio
 from collections.abc import Mapping
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 
 from app.mcp_calls import AsgiScope, Receive, Send
 from app.mcp_live_session import LiveSession
@@ -15,6 +15,7 @@ from app.mcp_live_sessions import LiveSessions
 from app.mcp_sessions import SESSION_ID
 from wicketgate.access.identity import Identity
 from wicketgate.faces.mcp.direct import Answer, DirectDoor, refused
+from wicketgate.faces.mcp.direct_caller import OpenQuestion
 from wicketgate.faces.mcp.direct_requests import DirectRequest, Head, taken
 from wicketgate.faces.mcp.exchange import Exchange
 
@@ -64,18 +65,17 @@ class DirectWay:
     async def _answer(
         self, asked: DirectRequest, live: LiveSession | None, receive: Receive, send: Send, exchange: Exchange
     ) -> None:
-        answer = _HttpAnswer(send, None if live is None else live.id)
+        answer = _HttpAnswer(send, live)
         running = _Running(exchange)
         watch = _Watch(receive, answer, exchange)
         try:
             with nullcontext() if live is None else live.runs(asked.id, running):
-                outcome = await self._door.answer(asked, answer.say)
+                outcome = await self._door.answer(asked, answer)
         finally:
             watch.stop()
         if running.cancelled:
             outcome = refused(asked, _CANCELLED, "Request cancelled")
-        if not watch.left:
-            await answer.end(outcome)
+        await answer.end(outcome)
 
 
 class _Http:
@@ -102,13 +102,24 @@ class _Running:
 
 
 class _HttpAnswer:
-    """One answer over HTTP, in the session of this id if there is one."""
+    """One answer over HTTP, in the session *live* if there is one. Implements Channel."""
 
-    def __init__(self, send: Send, session_id: str | None) -> None:
+    def __init__(self, send: Send, live: LiveSession | None) -> None:
         self._send = send
-        self._session = () if session_id is None else ((SESSION_ID, session_id.encode("latin-1")),)
+        self._live = live
+        self._session = () if live is None else ((SESSION_ID, live.id.encode("latin-1")),)
         self._streams = False
+        self._over = False
         self._turn = asyncio.Lock()
+
+    def leave(self) -> None:
+        """The client has left: nothing is written from now on."""
+        self._over = True
+
+    def asking(self, question: OpenQuestion) -> AbstractContextManager[int]:
+        if self._live is None:
+            raise RuntimeError("a client without a session is not asked while its request runs")
+        return self._live.asks(question)
 
     async def say(self, message: bytes) -> None:
         await self._write(b"event: message\r\ndata: " + message + b"\r\n\r\n")
@@ -120,6 +131,9 @@ class _HttpAnswer:
         if self._streams:
             await self._write(b"event: message\r\ndata: " + answer.message + b"\r\n\r\n", more=False)
             return
+        if self._over:
+            return
+        self._over = True
         headers = [_JSON, (b"content-length", b"%d" % len(answer.message))]
         if self._session:
             headers += (*self._session, _UNCACHED)
@@ -128,19 +142,21 @@ class _HttpAnswer:
 
     async def _write(self, event: bytes, *, more: bool = True) -> None:
         async with self._turn:
+            if self._over:
+                return
+            self._over = not more
             if not self._streams:
+                # At once: whoever is cancelled meanwhile must not begin it again.
+                self._streams = True
                 headers = [*_EVENTS, *self._session]
                 await self._send({"type": "http.response.start", "status": 200, "headers": headers})
-                self._streams = True
             await self._send({"type": "http.response.body", "body": event, "more_body": more})
 
 
 class _Watch:
-    """Ends the exchange of a request when its client leaves, and keeps the connection of one that stays in use.
-    *left*: it has left."""
+    """Ends the exchange of a request when its client leaves, and keeps the connection of one that stays in use."""
 
     def __init__(self, receive: Receive, answer: _HttpAnswer, exchange: Exchange) -> None:
-        self.left = False
         self._receive = receive
         self._answer = answer
         self._exchange = exchange
@@ -156,10 +172,12 @@ class _Watch:
         self._task = asyncio.create_task(self._run())
 
     async def _run(self) -> None:
-        while not self.left:
+        left = False
+        while not left:
             try:
                 async with asyncio.timeout(PING_S):
-                    self.left = (await self._receive())["type"] == "http.disconnect"
+                    left = (await self._receive())["type"] == "http.disconnect"
             except TimeoutError:
                 await self._answer.ping()
+        self._answer.leave()
         self._exchange.end()

@@ -7,8 +7,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import anyio
+import pydantic_core
 from anyio.abc import TaskGroup
-from mcp.types import INTERNAL_ERROR, INVALID_REQUEST
+from mcp_types.jsonrpc import jsonrpc_message_adapter
 from pydantic import ValidationError
 from starlette.responses import Response
 
@@ -21,10 +22,12 @@ from app.mcp_session_messages import addressed
 from app.mcp_session_part import SessionPart
 from app.mcp_sessions import SESSION_ID, session_of
 from wicketgate.access.identity import Identity
+from wicketgate.faces.mcp.direct_requests import head_of
 from wicketgate.faces.mcp.kept_sessions import KeptSession, SessionChange, SessionsAway
 from wicketgate.faces.mcp.message import Fault
 from wicketgate.faces.mcp.opening import BODY_BYTES, SMALL_BYTES
 from wicketgate.faces.mcp.server import McpDoor
+from wicketgate.mcp_names import INTERNAL_ERROR, INVALID_REQUEST
 
 # The place of a session that is being opened stands under this key of the ASGI scope.
 OPENING = "wicketgate.opening"
@@ -63,40 +66,52 @@ class HandshakeEndpoint:
                 await refused(_NO_ID)(scope, receive, send)
             return
         live = await self._sessions.find(session_id, identity)
-        part = None if live is None else await self._part_of(live, identity)
-        if live is None or part is None:
+        if live is None:
             await refused(_UNKNOWN, 404)(scope, receive, send)
         elif scope["method"] == "DELETE":
             await self._sessions.end(live)
             headers = {"content-type": "application/json", SESSION_ID.decode(): live.id}
             await Response(None, 200, headers)(scope, receive, send)
         else:
-            await self._serve(live, part, identity, scope, receive, send)
+            with self._sessions.used(live, identity, listens=scope["method"] == "GET"):
+                await self._serve(live, identity, scope, receive, send)
 
     async def _serve(
-        self, live: LiveSession, part: SessionPart, identity: Identity, scope: AsgiScope, receive: Receive, send: Send
+        self, live: LiveSession, identity: Identity, scope: AsgiScope, receive: Receive, send: Send
     ) -> None:
         """A request in a session. Raises SessionsAway before anything is answered."""
-        with self._sessions.used(live, identity, listens=scope["method"] == "GET"):
-            if scope["method"] == "GET":
-                # What is announced reaches the client on this stream, whoever was asked to announce it.
-                await part.take_up(await self._sessions.refresh(live), identity, listens=True)
-            elif scope["method"] == "POST":
-                body = (await receive()).get("body", b"")
-                message = addressed(body)
-                if message is not None and not part.takes(message):
-                    try:
-                        passed_on = live.cancel(message) or await self._sessions.pass_on(live, body)
-                    except SessionsAway:
-                        return await refused(_UNSURE, 503, later=True)(scope, receive, send)
-                    if passed_on:
-                        return await Response(None, 202, {SESSION_ID.decode(): live.id})(scope, receive, send)
-                receive = given_again(body, receive)
-            await part.handle(scope, receive, send)
-            if kept := part.handshake(identity):
-                await self._sessions.reopen(live, kept)
+        if scope["method"] == "POST":
+            body = (await receive()).get("body", b"")
+            try:
+                # Before the part is made: what runs elsewhere, or without it, does not need it.
+                taken = await self._taken(live, body, scope)
+            except SessionsAway:
+                return await refused(_UNSURE, 503, later=True)(scope, receive, send)
+            if taken:
+                return await Response(None, 202, {SESSION_ID.decode(): live.id})(scope, receive, send)
+            receive = given_again(body, receive)
+        part = await self._part_of(live, identity)
+        if part is None:
+            return await refused(_UNKNOWN, 404)(scope, receive, send)
+        if scope["method"] == "GET":
+            # What is announced reaches the client on this stream, whoever was asked to announce it.
+            await part.take_up(await self._sessions.refresh(live), identity, listens=True)
+        await part.handle(scope, receive, send)
+        if kept := part.handshake(identity):
+            await self._sessions.reopen(live, kept)
         if scope.get(BODY_BYTES, 0) > SMALL_BYTES and self._tasks is not None:
             self._tasks.start_soon(part.forget_last, identity)
+
+    async def _taken(self, live: LiveSession, body: bytes, scope: AsgiScope) -> bool:
+        """Takes a message that is about something that does not run in the part of this process. Raises
+        SessionsAway."""
+        message = addressed(body)
+        if message is None or ((part := _working(live)) is not None and part.takes(message)):
+            return False
+        if live.takes(message, body) or await self._sessions.pass_on(live, body):
+            return True
+        # What it is about has ended, which no part has to find out.
+        return _working(live) is None and head_of(scope["headers"]) is not None and _is_whole(body)
 
     async def _open(self, opening: Opening, identity: Identity, scope: AsgiScope, receive: Receive, send: Send) -> None:
         """Raises SessionsAway before anything is answered."""
@@ -135,6 +150,15 @@ class HandshakeEndpoint:
         if self._tasks is None:
             raise RuntimeError("the endpoint is not running")
         await self._tasks.start(part.run, session, identity, changes)
+
+
+def _is_whole(body: bytes) -> bool:
+    """True for a message as the SDK takes it."""
+    try:
+        jsonrpc_message_adapter.validate_python(pydantic_core.from_json(body), by_name=False)
+    except ValueError:
+        return False
+    return True
 
 
 def _working(live: LiveSession) -> SessionPart | None:

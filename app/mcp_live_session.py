@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
-from app.mcp_session_messages import Addressed, RequestId, addressed, same
+from app.mcp_session_messages import Addressed, QuestionIds, RequestId, addressed, same
 from wicketgate.access.identity import Identity
 from wicketgate.access.shares import Scope
 from wicketgate.faces.mcp.kept_sessions import KeptSession
@@ -47,6 +47,14 @@ class Running(Protocol):
         ...
 
 
+class Question(Protocol):
+    """A question to the client of a request that is answered here without the part."""
+
+    def take(self, body: bytes) -> bool:
+        """Takes the client's answer; returns false for what is none."""
+        ...
+
+
 class LiveSession:
     """*identity* used it last here, *used_at* is when. *last_key* used it last anywhere, as far as is known here.
     *calls*: requests under way, without *streams*, on which its client listens."""
@@ -64,7 +72,9 @@ class LiveSession:
         """True when it ends as soon as its calls have been answered."""
         self.part: Part | None = None
         self.part_made = asyncio.Lock()
-        self._running: dict[object, Running] = {}
+        self._running: dict[object, list[Running]] = {}
+        self._questions: dict[object, Question] = {}
+        self._question_ids = QuestionIds()
 
     @property
     def idle(self) -> bool:
@@ -74,24 +84,44 @@ class LiveSession:
     def runs(self, id: RequestId, running: Running) -> Iterator[None]:
         """A request runs without the part. Of two with the same id the client means the later one."""
         key = same(id)
-        self._running[key] = running
+        alike = self._running.setdefault(key, [])
+        alike.append(running)
         try:
             yield
         finally:
-            if self._running.get(key) is running:
+            alike.remove(running)
+            if not alike:
                 del self._running[key]
 
-    def cancel(self, message: Addressed) -> bool:
-        """Cancels the request that *message* is about, if that runs here without the part."""
-        running = self._running.get(same(message.id)) if message.kind == "cancel" else None
-        if running is not None:
-            running.cancel()
-        return running is not None
+    @contextmanager
+    def asks(self, question: Question) -> Iterator[int]:
+        """*question* is open without the part, under the id that this gives."""
+        id = self._question_ids.next()
+        self._questions[id] = question
+        try:
+            yield id
+        finally:
+            del self._questions[id]
+
+    def takes(self, message: Addressed, body: bytes) -> bool:
+        """Takes a message that is about something that runs here without the part; returns false for any other."""
+        match message.kind:
+            case "cancel":
+                alike = self._running.get(same(message.id), ())
+                for running in alike[-1:]:
+                    running.cancel()
+                return bool(alike)
+            case "answer":
+                question = self._questions.get(same(message.id))
+                return question is not None and question.take(body)
+            case _:
+                # No question waits longer for its progress.
+                return same(message.id) in self._questions
 
     async def take(self, body: bytes, identity: Identity) -> bool:
         """Takes a message that came to another process; returns false if it belongs to nothing that runs here."""
         message = addressed(body)
-        if message is not None and self.cancel(message):
+        if message is not None and self.takes(message, body):
             return True
         return self.part is not None and await self.part.take(body, identity)
 
@@ -99,5 +129,5 @@ class LiveSession:
         """Ends all that runs. It does not wait."""
         if self.part is not None:
             self.part.end()
-        for running in self._running.values():
+        for running in [each for alike in self._running.values() for each in alike]:
             running.end()

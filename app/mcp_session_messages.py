@@ -1,12 +1,27 @@
 """Messages of a client within a session that belong to one process: the one where the call runs that they are about
 (FACE-118)."""
 
+import secrets
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import msgspec
 
 RequestId = int | str
+
+_COUNTED = 20
+
+
+class QuestionIds:
+    """Ids of questions that no other process uses in the same session, because an answer may come to any of them:
+    integers that every client can read."""
+
+    def __init__(self) -> None:
+        self._last = secrets.randbits(52 - _COUNTED) << _COUNTED
+
+    def next(self) -> int:
+        self._last += 1
+        return self._last
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,6 @@
 """The SDK's part of one session: its transport and its connection, which serve the requests that reach this process."""
 
 import logging
-import secrets
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,7 +18,7 @@ from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 from pydantic import ValidationError
 
 from app.mcp_calls import AsgiMessage, AsgiScope, Receive, Send
-from app.mcp_session_messages import Addressed, addressed, same
+from app.mcp_session_messages import Addressed, QuestionIds, addressed, same
 from app.mcp_sessions import SESSION_ID
 from wicketgate.access.identity import Identity
 from wicketgate.faces.mcp.exchange import EXCHANGE, Exchange
@@ -31,25 +30,22 @@ log = logging.getLogger("wicketgate.mcp")
 # Host and Origin have been checked, as at every door.
 SECURITY = TransportSecuritySettings(enable_dns_rebinding_protection=False)
 
-_COUNTED = 20
 _NOTHING = b'{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"none"}}'
 
 
 class _Dispatcher(JSONRPCDispatcher):
-    """Knows what runs. Its questions have ids that no other process uses in the same session, because an answer may
-    come to any of them: integers that every client can read."""
+    """Knows what runs."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.running: set[object] = set()
         self.asked: set[object] = set()
-        self._next_question = secrets.randbits(52 - _COUNTED) << _COUNTED
+        self._ids = QuestionIds()
 
     async def send_raw_request(
         self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None, **more: Any
     ) -> dict[str, Any]:
-        self._next_question += 1
-        id = self._next_question
+        id = self._ids.next()
         self.asked.add(id)
         try:
             return await super().send_raw_request(method, params, {**(opts or {}), "request_id": id}, **more)

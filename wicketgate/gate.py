@@ -15,7 +15,7 @@ from importlib.metadata import version
 from pathlib import Path
 from time import monotonic, time
 from types import TracebackType
-from typing import Literal, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 from wicketgate.access.authenticator import Authenticator, KeyUses, Revocation
 from wicketgate.access.identity import HashedKey, KeyLife, KeyRing, expiry_notes
@@ -64,9 +64,6 @@ from wicketgate.gateway.options import HeapKeeper, Meter, NoMeter
 from wicketgate.gateway.traffic import Traffic
 from wicketgate.gateway.upstream_reports import UpstreamReport
 from wicketgate.login.counts import ExchangeEvent, LoginCounts
-from wicketgate.login.exchange import IdTokens
-from wicketgate.login.kept_id_tokens import KeptIdTokens
-from wicketgate.login.kept_logins import KeptLogins
 from wicketgate.login.waiting import Waiting
 from wicketgate.models.provider import Provider
 from wicketgate.net import make_http_client
@@ -76,6 +73,9 @@ from wicketgate.storage.fail_modes import FailModes
 from wicketgate.storage.measures import StorageMeasures, StorageState
 from wicketgate.task_end import end_tasks
 from wicketgate.tokens import shipped_token_counter
+
+if TYPE_CHECKING:
+    from wicketgate.login.exchange import IdTokens
 
 VERSION = version("wicketgate")
 
@@ -106,7 +106,7 @@ class Gate:
         peers: Peers | None = None,
         users: UsersOf | None = None,
         waiting: Waiting | None = None,
-        id_tokens: IdTokens | None = None,
+        id_tokens: "IdTokens | None" = None,
     ) -> None:
         self.traffic = Traffic(clock)
         meter = self.traffic.metered(meter or NoMeter())
@@ -162,10 +162,12 @@ class Gate:
             )
             users = users_of(self.user_logins, outgoing)
             shared = shared_of(settings, self.user_logins, outgoing)
-            kept = self.user_logins
-            waiting = None if kept is None else KeptLogins(kept.logins, kept.heard)
         self.id_tokens, at_issuer = None, None
         if self.user_logins is not None:
+            from wicketgate.login.kept_id_tokens import KeptIdTokens
+            from wicketgate.login.kept_logins import KeptLogins
+
+            waiting = KeptLogins(self.user_logins.logins, self.user_logins.heard)
             self.id_tokens = KeptIdTokens(self.user_logins.rows, lambda: self._id_token_issuers, clock)
             at_issuer = self.user_logins.at_issuer if self._keeps_id_tokens else None
         self.browser_logins = make_browser_logins(self.user_logins, self.issuers, outgoing, self.id_tokens)

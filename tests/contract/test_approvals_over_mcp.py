@@ -12,6 +12,8 @@ from tests.support.requirement import requirement
 from tests.support.service import FileServer, running_service
 from wicketgate.config.settings import Settings
 
+pytestmark = pytest.mark.usefixtures("both_ways")
+
 GATED = {"access": [{"match": "files:read_file", "approval": "always"}]}
 CALL = {"tool_id": IDS["read_file"], "args": {"path": "a\u202e.md"}}
 

@@ -15,6 +15,8 @@ from tests.support.requirement import requirement
 from tests.support.service import BOUND_S, OTHER_KEY, RunningService, running_service
 from tests.support.wire_client import WireClient
 
+pytestmark = pytest.mark.usefixtures("both_ways")
+
 FORMS: dict[str, Any] = {"elicitation": {"form": {}}}
 ADA = {"action": "accept", "content": {"name": "Ada"}}
 

@@ -18,7 +18,10 @@ from wicketgate.errors import InputRequired
 from wicketgate.ports import CallContext, CannotAsk
 from wicketgate.upstreams.embedded import StubUpstream
 
-pytestmark = pytest.mark.filterwarnings(f"ignore::{MCPDeprecationWarning.__module__}.{MCPDeprecationWarning.__name__}")
+pytestmark = [
+    pytest.mark.usefixtures("both_ways"),
+    pytest.mark.filterwarnings(f"ignore::{MCPDeprecationWarning.__module__}.{MCPDeprecationWarning.__name__}"),
+]
 
 NAME = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
 QUESTION = {"mode": "form", "message": "Your name?", "requestedSchema": NAME}

@@ -16,6 +16,8 @@ from wicketgate.errors import InputRequired
 from wicketgate.ports import CallContext
 from wicketgate.upstreams.embedded import StubUpstream
 
+pytestmark = pytest.mark.usefixtures("both_ways")
+
 PAGE = {"mode": "url", "message": "Sign in.", "url": "https://pay.example.com/in"}
 ACCEPT = {"action": "accept"}
 TOOL = {"name": "ask", "inputSchema": {"type": "object"}}

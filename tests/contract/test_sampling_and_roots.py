@@ -16,7 +16,10 @@ from tests.support.scripted_server import HANDSHAKE, MODERN
 from tests.support.service import BOUND_S, running_service
 from tests.support.wire_client import WireClient
 
-pytestmark = pytest.mark.filterwarnings(f"ignore::{MCPDeprecationWarning.__module__}.{MCPDeprecationWarning.__name__}")
+pytestmark = [
+    pytest.mark.usefixtures("both_ways"),
+    pytest.mark.filterwarnings(f"ignore::{MCPDeprecationWarning.__module__}.{MCPDeprecationWarning.__name__}"),
+]
 
 BOTH = ("sampling", "roots")
 COMPLETION = {

@@ -18,6 +18,8 @@ from tests.support.wire_client import WireClient
 from wicketgate.errors import InputRequired, UpstreamRefused
 from wicketgate.ports import CallContext, Upstream
 
+pytestmark = pytest.mark.usefixtures("both_ways")
+
 TASKS = "io.modelcontextprotocol/tasks"
 KNOWS: dict[str, Any] = {"extensions": {TASKS: {}}, "elicitation": {"form": {}}}
 SOON = {"tasks": {"after_s": 0.05}}

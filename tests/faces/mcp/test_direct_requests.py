@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mcp.shared.inbound import InboundModernRoute, classify_inbound_request
+from mcp_types import ClientCapabilities
 from mcp_types.jsonrpc import JSONRPCRequest
 from mcp_types.methods import validate_client_request
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
@@ -144,22 +145,57 @@ def test_a_header_that_comes_twice_goes_on_to_the_sdk() -> None:
         assert head_of([*lines, line]) is None
 
 
-@requirement("FACE-135")
+@requirement("FACE-135", "FACE-143")
 @pytest.mark.parametrize(
     "capabilities",
     [
-        {"elicitation": {}},
-        {"sampling": {}},
-        {"roots": {"listChanged": True}},
-        {"tasks": {}},
-        {"extensions": {"io.modelcontextprotocol/tasks": {}}},
+        {"elicitation": []},
+        {"elicitation": {"form": 1}},
+        {"sampling": None, "roots": {"listChanged": "true"}},
+        {"tasks": {"requests": {"sampling": 1}}},
         {"extensions": []},
     ],
 )
-def test_a_client_that_may_be_asked_goes_on_to_the_sdk(capabilities: dict[str, Any]) -> None:
+def test_capabilities_that_are_not_well_formed_go_on_to_the_sdk(capabilities: dict[str, Any]) -> None:
     declared = {"io.modelcontextprotocol/clientCapabilities": capabilities}
     assert read(NEWER_HEADERS, with_meta(NEWER_CALL, **declared)) is None
     assert read(OLDER_HEADERS, CALL, session(**capabilities)) is None
+
+
+FLAGS = st.none() | st.dictionaries(st.sampled_from(["a", "tools"]), st.integers(), max_size=1)
+CAPABILITIES: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
+    {},
+    optional={
+        "elicitation": st.none() | st.fixed_dictionaries({}, optional={"form": FLAGS, "url": FLAGS, "x": FLAGS}),
+        "sampling": st.none() | st.fixed_dictionaries({}, optional={"context": FLAGS, "tools": FLAGS}),
+        "roots": st.none() | st.fixed_dictionaries({}, optional={"listChanged": st.none() | st.booleans()}),
+        "tasks": st.fixed_dictionaries(
+            {},
+            optional={
+                "list": FLAGS,
+                "requests": st.fixed_dictionaries(
+                    {},
+                    optional={
+                        "sampling": st.fixed_dictionaries({}, optional={"createMessage": FLAGS}),
+                        "elicitation": st.fixed_dictionaries({}, optional={"create": FLAGS}),
+                    },
+                ),
+            },
+        ),
+        "experimental": st.none() | st.dictionaries(st.text(max_size=3), st.just({"a": 1}), max_size=1),
+        "extensions": st.just({"io.modelcontextprotocol/tasks": {}}),
+        "unheard": st.just({}),
+    },
+)
+
+
+@requirement("FACE-135", "FACE-143")
+@given(CAPABILITIES)
+def test_capabilities_are_read_as_the_sdk_reads_them(capabilities: dict[str, Any]) -> None:
+    by_sdk = ClientCapabilities.model_validate(capabilities, by_name=False)
+    call = read(NEWER_HEADERS, with_meta(NEWER_CALL, **{"io.modelcontextprotocol/clientCapabilities": capabilities}))
+    assert call is not None
+    assert call.capabilities == by_sdk.model_dump(by_alias=True, mode="json", exclude_none=True)
 
 
 @requirement("FACE-135")

@@ -9,12 +9,13 @@ tool's definition, arguments, face and an expiry, so that it opens only for the 
 import json
 import secrets
 import unicodedata
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from types import TracebackType
-from typing import Any, Self, get_args
+from typing import Any, Self, cast, get_args
 
 from mcp import types as t
 from mcp.server.connection import Connection, allowed_log_levels
@@ -30,6 +31,7 @@ from wicketgate.access.seal import Seal
 from wicketgate.errors import Forbidden, InputRequired, UpstreamError
 from wicketgate.faces.mcp.kept_sessions import CHANGES_KEY, SessionChange, SessionChanges, SessionsAway
 from wicketgate.faces.mcp.outbox import Outbox
+from wicketgate.faces.mcp.request import McpRequest
 from wicketgate.gateway.lent_callers import LentCaller
 from wicketgate.ports import AnswerTime, Caller, CannotAsk, InputAnswers, PendingCall, approval_required
 
@@ -38,12 +40,15 @@ Ctx = ServerRequestContext[Any, Any]
 _LEVELS: tuple[str, ...] = get_args(t.LoggingLevel)
 _LEVEL_KEY = "wicketgate.log_level"
 
-_QUESTIONS: dict[str, tuple[type[t.ElicitRequest | t.CreateMessageRequest | t.ListRootsRequest], type[t.Result]]] = {
+Question = t.ElicitRequest | t.CreateMessageRequest | t.ListRootsRequest
+Notification = t.LoggingMessageNotification | t.ElicitCompleteNotification
+
+_QUESTIONS: dict[str, tuple[type[Question], type[t.Result]]] = {
     "elicitation/create": (t.ElicitRequest, t.ElicitResult),
     "sampling/createMessage": (t.CreateMessageRequest, t.CreateMessageResultWithTools),
     "roots/list": (t.ListRootsRequest, t.ListRootsResult),
 }
-_ASKABLE = {"elicitation", "sampling", "roots"}
+_ASKABLE = frozenset({"elicitation", "sampling", "roots"})
 _REJECTED = -1
 """The code with which a client says that its person refused a request."""
 
@@ -57,14 +62,14 @@ _MAX_SHOWN_CHARS = 4_000
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 
 
-class ClientCaller:
-    """Implements Caller. Enter it around the call.
+class McpCaller(ABC):
+    """Implements Caller for the client of a request, whichever way that came in. Enter it around the call.
 
     Notifications never delay the tool server. All are written when the block ends, before the result.
     """
 
-    def __init__(self, ctx: Ctx) -> None:
-        self._ctx = ctx
+    def __init__(self, asked: McpRequest) -> None:
+        self._asked = asked
         self._outbox = Outbox()
 
     async def __aenter__(self) -> Self:
@@ -76,10 +81,65 @@ class ClientCaller:
         await self._outbox.close(written=error is None)
 
     @property
+    @abstractmethod
+    def capabilities(self) -> Mapping[str, Any]: ...
+
+    @property
     def answers(self) -> AnswerTime:
-        if not _ASKABLE & self.capabilities.keys():
+        if _ASKABLE.isdisjoint(self.capabilities):
             return "never"
-        return "now" if self._ctx.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS else "later"
+        return "now" if self._asked.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS else "later"
+
+    @abstractmethod
+    async def progress(self, progress: float, total: float | None, message: str | None) -> None: ...
+
+    @abstractmethod
+    async def log(self, level: str, data: object, logger: str | None) -> None: ...
+
+    def may_be_asked(self, method: str, params: Mapping[str, Any]) -> bool:
+        """True if the client declared that it answers this, and it is valid MCP."""
+        return may_be_asked(self.capabilities, method, params)
+
+    async def ask(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        if self.answers != "now" or not can_answer(self.capabilities, method, params):
+            raise CannotAsk(method)
+        request_type, result_type = _QUESTIONS[method]
+        if params.get("mode") == "url" and params.get("elicitationId") is None:
+            # A server of the newer era gives none, and the handshake era takes no page without one (FACE-99).
+            params = {**params, "elicitationId": secrets.token_hex(16)}
+        try:
+            request = request_type.model_validate({"method": method, "params": params}, by_name=False)
+            result = await self._put(request, result_type)
+        except (MCPError, NoBackChannelError, ValidationError) as error:
+            rejected = isinstance(error, MCPError) and error.error.code == _REJECTED
+            raise CannotAsk(method, rejected=rejected) from error
+        return _wire(result)
+
+    def pending(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    async def page_done(self, elicitation_id: str) -> None:
+        if self._asked.protocol_version not in HANDSHAKE_PROTOCOL_VERSIONS:
+            return  # the newer era has no word for it
+        params = t.ElicitCompleteNotificationParams(elicitation_id=elicitation_id)
+        self._send(t.ElicitCompleteNotification(params=params))
+
+    @abstractmethod
+    async def _put(self, question: Question, result_type: type[t.Result]) -> t.Result:
+        """Put *question* to the client while its request runs, and return its valid answer. Raises MCPError,
+        NoBackChannelError and ValidationError."""
+
+    @abstractmethod
+    def _send(self, notification: Notification) -> None:
+        """Write it to the client with its request, in its turn."""
+
+
+class ClientCaller(McpCaller):
+    """The client of a request that came through the SDK."""
+
+    def __init__(self, ctx: Ctx) -> None:
+        super().__init__(ctx)
+        self._ctx = ctx
 
     @cached_property
     def capabilities(self) -> Mapping[str, Any]:
@@ -94,41 +154,13 @@ class ClientCaller:
         if not self._wants(level):
             return
         params = t.LoggingMessageNotificationParams(level=level, data=data, logger=logger)  # type: ignore[arg-type]
-        notification = t.LoggingMessageNotification(params=params)
-        self._send(notification)
+        self._send(t.LoggingMessageNotification(params=params))
 
-    def may_be_asked(self, method: str, params: Mapping[str, Any]) -> bool:
-        """True if the client declared that it answers this, and it is valid MCP."""
-        return may_be_asked(self._ctx.session.client_capabilities, method, params)
+    async def _put(self, question: Question, result_type: type[t.Result]) -> t.Result:
+        metadata = ServerMessageMetadata(related_request_id=self._ctx.request_id)
+        return await self._ctx.session.send_request(question, result_type, metadata=metadata)
 
-    async def ask(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        if self.answers != "now" or not can_answer(self._ctx.session.client_capabilities, method, params):
-            raise CannotAsk(method)
-        request_type, result_type = _QUESTIONS[method]
-        if params.get("mode") == "url" and params.get("elicitationId") is None:
-            # A server of the newer era gives none, and the handshake era takes no page without one (FACE-99).
-            params = {**params, "elicitationId": secrets.token_hex(16)}
-        try:
-            request = request_type.model_validate({"method": method, "params": params}, by_name=False)
-            result = await self._ctx.session.send_request(
-                request, result_type, metadata=ServerMessageMetadata(related_request_id=self._ctx.request_id)
-            )
-        except (MCPError, NoBackChannelError, ValidationError) as error:
-            rejected = isinstance(error, MCPError) and error.error.code == _REJECTED
-            raise CannotAsk(method, rejected=rejected) from error
-        return _wire(result)
-
-    def pending(self) -> AbstractContextManager[None]:
-        return nullcontext()
-
-    async def page_done(self, elicitation_id: str) -> None:
-        if self._ctx.protocol_version not in HANDSHAKE_PROTOCOL_VERSIONS:
-            return  # the newer era has no word for it
-        params = t.ElicitCompleteNotificationParams(elicitation_id=elicitation_id)
-        notification = t.ElicitCompleteNotification(params=params)
-        self._send(notification)
-
-    def _send(self, notification: t.LoggingMessageNotification | t.ElicitCompleteNotification) -> None:
+    def _send(self, notification: Notification) -> None:
         session, id = self._ctx.session, self._ctx.request_id
         self._outbox.put(lambda: session.send_notification(notification, related_request_id=id))
 
@@ -148,7 +180,7 @@ def reaches(level: str, wanted: str) -> bool:
     return level in _LEVELS and _LEVELS.index(level) >= _LEVELS.index(wanted)
 
 
-def may_be_asked(can: t.ClientCapabilities | None, method: str, params: Mapping[str, Any]) -> bool:
+def may_be_asked(can: Mapping[str, Any], method: str, params: Mapping[str, Any]) -> bool:
     """True if a client with these capabilities answers this, and it is valid MCP."""
     if not can_answer(can, method, params):
         return False
@@ -163,23 +195,22 @@ class LentClient(LentCaller):
     """A client of another process, for a call that is held here."""
 
     def may_be_asked(self, method: str, params: Mapping[str, Any]) -> bool:
-        return may_be_asked(t.ClientCapabilities.model_validate(self.capabilities), method, params)
+        return may_be_asked(self.capabilities, method, params)
 
 
-def can_answer(can: t.ClientCapabilities | None, method: str, params: Mapping[str, Any]) -> bool:
-    """True if the client declared that it answers *method*. An elicitation by link is a capability of its own."""
-    if can is None:
-        return False
+def can_answer(can: Mapping[str, Any], method: str, params: Mapping[str, Any]) -> bool:
+    """True if a client with these capabilities answers *method*. An elicitation by link is a capability of its own."""
     match method:
-        case "elicitation/create" if can.elicitation is not None:
+        case "elicitation/create" if "elicitation" in can:
+            modes = can["elicitation"]
             if params.get("mode") == "url":
-                return can.elicitation.url is not None
+                return "url" in modes
             # A client that declares neither mode means forms, the only mode of older versions.
-            return can.elicitation.form is not None or not can.elicitation.url
-        case "sampling/createMessage" if can.sampling is not None:
-            return can.sampling.tools is not None or not params.keys() & {"tools", "toolChoice"}
+            return "form" in modes or "url" not in modes
+        case "sampling/createMessage" if "sampling" in can:
+            return "tools" in can["sampling"] or not params.keys() & {"tools", "toolChoice"}
         case "roots/list":
-            return can.roots is not None
+            return "roots" in can
         case _:
             return False
 
@@ -286,8 +317,18 @@ def seal_states(seal: Seal, audience: str, who: Callable[[Ctx], Identity]) -> Re
     return RequestStateBoundary(security, default_audience=audience)
 
 
-def ask_later(ctx: Ctx, question: InputRequired) -> t.InputRequiredResult:
-    """The answer that makes the client ask its user.
+async def seal_state(boundary: RequestStateBoundary, asked: McpRequest, result: Mapping[str, Any]) -> Mapping[str, Any]:
+    """*result* as *boundary* lets it out. Of *asked* the SDK reads what an McpRequest has. Raises MCPError."""
+
+    async def answered(ctx: Any) -> Any:
+        return result
+
+    sealed: Any = await boundary(cast(Any, asked), answered)
+    return cast(Mapping[str, Any], sealed)
+
+
+def ask_later(can: Mapping[str, Any], question: InputRequired) -> t.InputRequiredResult:
+    """The answer that makes a client with the capabilities *can* ask its user.
 
     Raises UpstreamError if this client cannot, or if the question is not valid MCP.
     """
@@ -301,7 +342,7 @@ def ask_later(ctx: Ctx, question: InputRequired) -> t.InputRequiredResult:
         raise UpstreamError("The tool asks for input in a way that is not valid MCP.") from None
     for request in (result.input_requests or {}).values():
         params = request.params.model_dump(by_alias=True, exclude_none=True) if request.params else {}
-        if not can_answer(ctx.session.client_capabilities, request.method, params):
+        if not can_answer(can, request.method, params):
             raise UpstreamError(f"The tool needs an answer to {request.method}, which this client cannot give.")
     return result
 

@@ -1,31 +1,25 @@
 """Requests that are answered without the SDK's server, by the same door with the same answers (FACE-135)."""
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from mcp.shared.exceptions import MCPError
 from mcp.shared.inbound import ERROR_CODE_HTTP_STATUS
-from mcp.types import INTERNAL_ERROR, SERVER_INFO_META_KEY
+from mcp.types import INTERNAL_ERROR, SERVER_INFO_META_KEY, InputRequiredResult
+from mcp_types import CORE_RESULT_TYPES
 from pydantic import ValidationError
 
-from wicketgate.errors import InputRequired, UpstreamError
-from wicketgate.faces.mcp.caller import reaches
+from wicketgate.faces.mcp.direct_caller import Channel, DirectCaller
 from wicketgate.faces.mcp.direct_requests import MODERN, DirectRequest, names_header
 from wicketgate.faces.mcp.exchange import within_exchange
 from wicketgate.faces.mcp.fit import fitted, written
-from wicketgate.faces.mcp.outbox import Outbox
 from wicketgate.faces.mcp.server import TOOLS_FRESH_MS, McpDoor
-from wicketgate.gateway.running_calls import AttendedCaller
-from wicketgate.ports import AnswerTime, CallContext, CannotAsk
+from wicketgate.ports import CallContext
 
 log = logging.getLogger("wicketgate.mcp")
 
 _MAX_KNOWN = 10_000
-
-Say = Callable[[bytes], Awaitable[None]]
-"""Writes a message to the client before the answer."""
 
 
 class Answer(NamedTuple):
@@ -56,13 +50,11 @@ class DirectDoor:
             known = self._with_headers[asked.name] = tool.input_schema, names_header(tool.input_schema)
         return not known[1]
 
-    async def answer(self, asked: DirectRequest, say: Say) -> Answer:
+    async def answer(self, asked: DirectRequest, channel: Channel) -> Answer:
         """Never raises but for a cancellation of its task. The exchange of the request ends what runs."""
-        caller = DirectCaller(asked, say)
+        caller = DirectCaller(asked, channel)
         try:
-            with within_exchange(asked):
-                result = await self._result(asked, caller)
-                await caller.outbox.close(written=True)
+            result = await self._result(asked, caller)
             if asked.protocol_version == MODERN:
                 result = {**result, "_meta": self._stamped(result.get("_meta"))}
             return Answer(200, bytes(written({"jsonrpc": "2.0", "id": asked.id, "result": result})))
@@ -72,30 +64,32 @@ class DirectDoor:
             log.exception("%s failed", asked.method)
             return refused(asked, INTERNAL_ERROR, "Internal server error")
         finally:
-            await caller.outbox.close(written=False)
+            await caller.withdraw()
 
-    async def _result(self, asked: DirectRequest, caller: "DirectCaller") -> Mapping[str, Any]:
+    async def _result(self, asked: DirectRequest, caller: DirectCaller) -> Mapping[str, Any]:
         """Raises MCPError."""
         match asked.method:
             case "tools/call":
-                return await self._called(asked, self._door.context_of(asked, AttendedCaller(caller)))
+                return await self._called(asked, caller)
             case "tools/list":
-                return await self._listed(asked, self._door.context_of(asked, caller))
+                with within_exchange(asked):
+                    return await self._listed(asked, self._door.context_of(asked, caller))
             case _:
                 return {}
 
-    async def _called(self, asked: DirectRequest, context: CallContext) -> Mapping[str, Any]:
+    async def _called(self, asked: DirectRequest, caller: DirectCaller) -> Mapping[str, Any]:
+        """Raises MCPError."""
+        answer = await self._door.call_tool(asked, caller, asked.name, asked.arguments)
+        if isinstance(answer, InputRequiredResult):
+            answer = answer.model_dump(by_alias=True, mode="json", exclude_none=True)
+        if asked.protocol_version == MODERN and answer.get("resultType", "complete") not in CORE_RESULT_TYPES:
+            return answer  # of an extension
         try:
-            result = await self._door.run_tool(asked, asked.name, asked.arguments, context)
-        except InputRequired as question:
-            wanted = next((str(each.get("method")) for each in question.requests.values()), "a question")
-            cannot = UpstreamError(f"The tool needs an answer to {wanted}, which this client cannot give.")
-            result = self._door.failed(asked.name, asked, cannot)
-        try:
-            return fitted(result, asked.protocol_version)
+            result = fitted(answer, asked.protocol_version)
         except ValidationError:
             log.exception("a result of %r is not valid MCP", asked.name)
             raise MCPError(INTERNAL_ERROR, "Handler returned an invalid result") from None
+        return await self._door.sealed(asked, result) if "requestState" in result else result
 
     async def _listed(self, asked: DirectRequest, context: CallContext) -> Mapping[str, Any]:
         tools, more = await self._door.tools_shown(context)
@@ -107,38 +101,6 @@ class DirectDoor:
     def _stamped(self, meta: object) -> Mapping[str, Any]:
         stamp = {SERVER_INFO_META_KEY: self._door.server.server_info_stamp}
         return {**stamp, **meta} if isinstance(meta, Mapping) else stamp
-
-
-class DirectCaller:
-    """Implements Caller for a client that is asked nothing, and hears what its server logs."""
-
-    answers: AnswerTime = "never"
-
-    def __init__(self, asked: DirectRequest, say: Say) -> None:
-        self.capabilities = asked.capabilities
-        self.outbox = Outbox()
-        self._asked = asked
-        self._say = say
-
-    async def progress(self, progress: float, total: float | None, message: str | None) -> None:
-        return
-
-    async def log(self, level: str, data: object, logger: str | None) -> None:
-        # A client of the newer era that wants to hear of it does not come this way.
-        if self._asked.protocol_version == MODERN or not reaches(level, self._asked.log_level):
-            return
-        params = {"level": level, "data": data, **({} if logger is None else {"logger": logger})}
-        message = bytes(written({"jsonrpc": "2.0", "method": "notifications/message", "params": params}))
-        self.outbox.put(lambda: self._say(message))
-
-    async def ask(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        raise CannotAsk(method)
-
-    def pending(self) -> AbstractContextManager[None]:
-        return nullcontext()
-
-    async def page_done(self, elicitation_id: str) -> None:
-        return
 
 
 def refused(asked: DirectRequest, code: int, message: str, data: object = None) -> Answer:

@@ -1,8 +1,8 @@
 """The requests that are answered without the SDK's server: one table of what is taken (FACE-135).
 
 Taken is a request that is known whole, in its head and its body. Everything else goes to the SDK's server as it came:
-other methods and header values, what may put a question to the client or wants to hear of progress, and every message
-that is malformed in any way. So nothing is refused here.
+other methods and header values, second attempts, what wants to hear of progress, and every message that is malformed in
+any way. So nothing is refused here.
 """
 
 from collections.abc import Iterable, Mapping
@@ -31,8 +31,6 @@ _INFO = f"{_RESERVED}clientInfo"
 _ENVELOPE = frozenset({_VERSION, _CAPABILITIES, _INFO})
 _PROGRESS = "progressToken"
 
-_TASKS = f"{_RESERVED}tasks"
-_ASKABLE = frozenset({"elicitation", "sampling", "roots", "tasks"})
 _NONE: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -81,11 +79,52 @@ class _Message(msgspec.Struct, forbid_unknown_fields=True):
     params: _Params = msgspec.field(default_factory=_Params)
 
 
-class _Declared(msgspec.Struct):
-    """Capabilities that ask for nothing here. Others that the protocol does not know are passed over."""
+class _Flag(msgspec.Struct):
+    """A capability that says no more than that it is there."""
 
-    experimental: dict[str, dict[str, Any]] | msgspec.UnsetType = msgspec.UNSET
-    extensions: dict[str, dict[str, Any]] | msgspec.UnsetType = msgspec.UNSET
+
+class _Elicitation(msgspec.Struct, omit_defaults=True):
+    form: _Flag | None = None
+    url: _Flag | None = None
+
+
+class _Sampling(msgspec.Struct, omit_defaults=True):
+    context: _Flag | None = None
+    tools: _Flag | None = None
+
+
+class _Roots(msgspec.Struct, omit_defaults=True):
+    list_changed: bool | None = msgspec.field(default=None, name="listChanged")
+
+
+class _TaskOfSampling(msgspec.Struct, omit_defaults=True):
+    create: _Flag | None = msgspec.field(default=None, name="createMessage")
+
+
+class _TaskOfElicitation(msgspec.Struct, omit_defaults=True):
+    create: _Flag | None = None
+
+
+class _TaskRequests(msgspec.Struct, omit_defaults=True):
+    sampling: _TaskOfSampling | None = None
+    elicitation: _TaskOfElicitation | None = None
+
+
+class _Tasks(msgspec.Struct, omit_defaults=True):
+    list: _Flag | None = None
+    cancel: _Flag | None = None
+    requests: _TaskRequests | None = None
+
+
+class _Declared(msgspec.Struct, omit_defaults=True):
+    """The capabilities of the protocol. What else a client declares is passed over, as by the SDK."""
+
+    experimental: dict[str, dict[str, Any]] | None = None
+    sampling: _Sampling | None = None
+    elicitation: _Elicitation | None = None
+    roots: _Roots | None = None
+    extensions: dict[str, dict[str, Any]] | None = None
+    tasks: _Tasks | None = None
 
 
 class _Info(msgspec.Struct):
@@ -137,7 +176,7 @@ def taken(head: Head, body: bytes, session: KeptSession | None, request: Any) ->
     return DirectRequest(
         message.id,
         message.method,
-        _NONE if params.meta is None else {"_meta": params.meta},
+        _params_of(message),
         head.version if session is None else session.version,
         capabilities,
         request,
@@ -153,6 +192,14 @@ def names_header(schema: object) -> bool:
     if isinstance(schema, Mapping):
         return "x-mcp-header" in schema or any(map(names_header, schema.values()))
     return isinstance(schema, list | tuple) and any(map(names_header, schema))
+
+
+def _params_of(message: _Message) -> Mapping[str, Any]:
+    """The params that calls use."""
+    meta: Mapping[str, Any] = _NONE if message.params.meta is None else {"_meta": message.params.meta}
+    if message.method != "tools/call":
+        return meta
+    return {"name": message.params.name, "arguments": message.params.arguments, **meta}
 
 
 def _has_its_params(method: Method, params: _Params) -> bool:
@@ -189,17 +236,12 @@ def _of_session(session: KeptSession, meta: Mapping[str, Any] | None) -> Mapping
     return _declared(declared) if isinstance(declared, Mapping) else None
 
 
-def _declared(capabilities: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """The *capabilities* that are known; None for a client that may be asked, or that knows tasks."""
+def _declared(capabilities: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The *capabilities* that are known. Raises msgspec.ValidationError for those that are not well-formed."""
     if not capabilities:
         return _NONE
-    if not _ASKABLE.isdisjoint(capabilities):
-        return None
-    known = msgspec.convert(capabilities, _Declared)
-    if known.extensions and _TASKS in known.extensions:
-        return None
-    read = {"experimental": known.experimental, "extensions": known.extensions}
-    return {key: value for key, value in read.items() if value is not msgspec.UNSET}
+    known: Mapping[str, Any] = msgspec.to_builtins(msgspec.convert(capabilities, _Declared))
+    return known
 
 
 def _is_json(content_type: bytes) -> bool:

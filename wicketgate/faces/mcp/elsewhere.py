@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from wicketgate.access.identity import Identity
 from wicketgate.errors import GatewayError, InputRequired
-from wicketgate.faces.mcp.caller import ClientCaller, HeldAnswers, LentClient
+from wicketgate.faces.mcp.caller import HeldAnswers, LentClient, McpCaller
 from wicketgate.faces.mcp.held import Asked, HeldCall, HeldCalls, NotHeld
 from wicketgate.faces.surface import Refusal
 from wicketgate.gateway.carried_errors import pack_error, unpack_error
@@ -76,7 +76,7 @@ class Elsewhere:
         await self._kept.keep(call.running, {**head, **_of(call)}, row)
 
     async def resume(
-        self, caller: ClientCaller, identity: Identity, given: HeldAnswers, after_s: float | None
+        self, caller: McpCaller, identity: Identity, given: HeldAnswers, after_s: float | None
     ) -> Any | Asked | HeldCall[Any] | TaskState:
         """As ``HeldCalls.resume``, for a call of any process. Raises UpstreamUnavailable and UpstreamLost besides."""
         home = self._home_of(given.id)

@@ -16,7 +16,9 @@ from mcp_types.methods import serialize_server_result
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
-from wicketgate.faces.surface import SurfaceTool
+from wicketgate.errors import GatewayError
+from wicketgate.faces.meta_tool import compact_json
+from wicketgate.faces.surface import SurfaceResult, SurfaceTool
 from wicketgate.results.bulk import odd_json
 
 T = TypeVar("T")
@@ -110,6 +112,28 @@ def without_ours(result: Mapping[str, Any]) -> dict[str, Any]:
         if kept:
             answer["_meta"] = kept
     return answer
+
+
+def result_json(result: SurfaceResult, version: str) -> dict[str, Any]:
+    """A face's result of ``tools/call`` for a client of *version*."""
+    if result.as_it_came is not None:
+        return as_it_came(result.as_it_came, version)
+    answer: dict[str, Any] = {
+        **WHOLE,
+        "content": list(result.content),
+        "structuredContent": result.structured,
+        "isError": result.is_error,
+    }
+    return without_ours({**answer, "_meta": result.meta}) if result.meta else answer
+
+
+def failure_json(error: GatewayError, *, typed: bool) -> dict[str, Any]:
+    """A call that failed, as a result. *typed*: its tool is shown with an output schema, which *error* does not fit."""
+    body = error.as_dict()
+    if typed:
+        return {**WHOLE, "content": [{"type": "text", "text": compact_json(body)}], "isError": True}
+    content = [{"type": "text", "text": body["message"]}]
+    return {**WHOLE, "content": content, "structuredContent": body, "isError": True}
 
 
 def fitted(result: Mapping[str, Any], version: str) -> Mapping[str, Any]:

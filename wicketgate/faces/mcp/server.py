@@ -32,10 +32,12 @@ from wicketgate.faces.mcp.caller import (
     AskingApprover,
     ClientCaller,
     HeldAnswers,
+    McpCaller,
     ask_held,
     ask_later,
     read_answers,
     restore_log_level,
+    seal_state,
     seal_states,
     set_log_level,
 )
@@ -45,14 +47,13 @@ from wicketgate.faces.mcp.elsewhere import Elsewhere, TaskState, not_now, state_
 from wicketgate.faces.mcp.envelope import RequestCheck
 from wicketgate.faces.mcp.exchange import within_exchange
 from wicketgate.faces.mcp.extensions import ShownExtensions
-from wicketgate.faces.mcp.fit import WHOLE, ToolListings, as_it_came, without_ours
+from wicketgate.faces.mcp.fit import ToolListings, failure_json, result_json
 from wicketgate.faces.mcp.held import Asked, HeldCall, HeldCaller, HeldCalls, NotHeld
 from wicketgate.faces.mcp.kept_sessions import KeptSession
 from wicketgate.faces.mcp.offers import MISSING_KEY, OFFERS_FRESH, OfferMethods
 from wicketgate.faces.mcp.request import McpRequest
 from wicketgate.faces.mcp.tasks import Tasks
-from wicketgate.faces.meta_tool import compact_json
-from wicketgate.faces.surface import Offer, Offers, Refusal, SurfaceResult, SurfaceTool, UnknownTool
+from wicketgate.faces.surface import Offer, Offers, Refusal, SurfaceTool, UnknownTool
 from wicketgate.gateway.kept_calls import HomeAway
 from wicketgate.gateway.running_calls import AttendedCaller
 from wicketgate.log_text import correlation_id
@@ -136,7 +137,8 @@ class McpDoor:
         self.server.middleware.append(RequestCheck(self.server))
         if face.offers is not None:
             self.server.middleware.append(ShownExtensions(face.offers))
-        self.server.middleware.append(seal_states(seal, name, self._who))
+        self._states = seal_states(seal, name, self._who)
+        self.server.middleware.append(self._states)
         self._tasks.add_to(self.server)
 
     @property
@@ -208,26 +210,43 @@ class McpDoor:
         return tools, {"_meta": {MISSING_KEY: dict(missing)}, "ttlMs": 0}
 
     async def _call_tool(self, ctx: Ctx, params: t.CallToolRequestParams) -> dict[str, Any] | t.InputRequiredResult:
-        try:
-            return await self._carry(ctx, lambda context: self.run_tool(ctx, params.name, params.arguments, context))
-        except Exception as error:
-            return self.failed(params.name, ctx, error)
+        return await self.call_tool(ctx, ClientCaller(ctx), params.name, params.arguments, read_answers(ctx))
 
-    async def run_tool(self, asked: McpRequest, name: str, arguments: object, context: CallContext) -> dict[str, Any]:
+    async def call_tool(
+        self,
+        asked: McpRequest,
+        caller: McpCaller,
+        name: str,
+        arguments: object,
+        given: InputAnswers | HeldAnswers | None = None,
+    ) -> dict[str, Any] | t.InputRequiredResult:
+        """The result of a call of the tool *name* in wire JSON, or the questions to the client. Raises MCPError."""
+        try:
+            return await self._carry_for(
+                asked, caller, given, lambda context: self._run_tool(asked, name, arguments, context)
+            )
+        except Exception as error:
+            return self._failed(name, asked, error)
+
+    async def sealed(self, asked: McpRequest, result: Mapping[str, Any]) -> Mapping[str, Any]:
+        """*result* with its state sealed, for a request that came past the SDK. Raises MCPError."""
+        return await seal_state(self._states, asked, result)
+
+    async def _run_tool(self, asked: McpRequest, name: str, arguments: object, context: CallContext) -> dict[str, Any]:
         """The result of a call of the tool *name*, in wire JSON. Raises MCPError and InputRequired."""
         try:
             result = await self._surface.call(name, arguments, context)
         except Exception as error:
-            return self.failed(name, asked, error)
+            return self._failed(name, asked, error)
         if result.refused is not None and is_answered_by(result.refused, asked):
             raise mcp_error(result.refused, asked)
-        answer = _result_json(result, asked.protocol_version)
+        answer = result_json(result, asked.protocol_version)
         # Clients check structured content against the schema that they were shown, that of an error too.
         if result.is_error and result.as_it_came is None and self._is_typed(name, asked):
             del answer["structuredContent"]
         return answer
 
-    def failed(self, name: str, ctx: McpRequest, error: Exception) -> dict[str, Any]:
+    def _failed(self, name: str, ctx: McpRequest, error: Exception) -> dict[str, Any]:
         """The result of a call of the tool *name* that failed with *error*. Raises MCPError and InputRequired, which
         are no results; call it where *error* is handled."""
         match error:
@@ -238,61 +257,70 @@ class McpDoor:
             case UnknownTool():
                 raise MCPError(INVALID_PARAMS, f"Unknown tool: {name}") from None
             case GatewayError():
-                return _failure(error, typed=self._is_typed(name, ctx))
+                return failure_json(error, typed=self._is_typed(name, ctx))
         log.exception("tools/call failed")
         failed = UpstreamError("The call failed inside the gateway.")
-        return _failure(failed, typed=self._is_typed(name, ctx))
+        return failure_json(failed, typed=self._is_typed(name, ctx))
 
     async def _carry(self, ctx: Ctx, run: Callable[[CallContext], Awaitable[R]]) -> R | t.InputRequiredResult:
+        """As ``_carry_for``, for a request that came through the SDK."""
+        return await self._carry_for(ctx, ClientCaller(ctx), read_answers(ctx), run)
+
+    async def _carry_for(
+        self,
+        asked: McpRequest,
+        caller: McpCaller,
+        given: InputAnswers | HeldAnswers | None,
+        run: Callable[[CallContext], Awaitable[R]],
+    ) -> R | t.InputRequiredResult:
         """Run it for the client that waits: it is notified, may be asked, and may leave.
 
         Raises MCPError, GatewayError if the client cannot be asked, and the other errors of *run*.
         """
-        given = read_answers(ctx)
         try:
-            with within_exchange(ctx):
-                async with ClientCaller(ctx) as caller:
-                    answer = await self._run_for(ctx, caller, given, run)
+            with within_exchange(asked):
+                async with caller:
+                    answer = await self._run_for(asked, caller, given, run)
         except Refusal as refusal:
-            raise mcp_error(refusal, ctx) from None
+            raise mcp_error(refusal, asked) from None
         except InputRequired as question:
-            return ask_later(ctx, question)
+            return ask_later(caller.capabilities, question)
         except NotHeld:
             raise MCPError(t.INVALID_PARAMS, _NOT_HELD, {"reason": "not_held"}) from None
         match answer:
             case Asked():
                 return ask_held(answer.id, answer.requests)
             case HeldCall():
-                return cast(R, self._tasks.created(ctx, state_of(answer)))
+                return cast(R, self._tasks.created(asked, state_of(answer)))
             case TaskState():
-                return cast(R, self._tasks.created(ctx, answer))
+                return cast(R, self._tasks.created(asked, answer))
         return answer
 
     async def _run_for(
         self,
-        ctx: Ctx,
-        caller: ClientCaller,
+        asked: McpRequest,
+        caller: McpCaller,
         given: InputAnswers | HeldAnswers | None,
         run: Callable[[CallContext], Awaitable[R]],
     ) -> R | Asked | HeldCall[R] | TaskState:
         """Run it for *caller*, or go on with the call that its answers are for. Raises NotHeld, and as *run*."""
-        after_s = self._tasks.after_s(ctx)
+        after_s = self._tasks.after_s(asked, caller.capabilities)
         if isinstance(given, HeldAnswers):
             try:
-                return await self._elsewhere.resume(caller, self._who(ctx), given, after_s)
+                return await self._elsewhere.resume(caller, self._who(asked), given, after_s)
             except HomeAway as error:
                 raise not_now(error) from None
-        may_be_held = caller.answers == "later" and ctx.method in INPUT_REQUIRED_METHODS
+        may_be_held = caller.answers == "later" and asked.method in INPUT_REQUIRED_METHODS
         if not may_be_held and after_s is None:
-            return await run(self.context_of(ctx, AttendedCaller(caller), given))
+            return await run(self.context_of(asked, AttendedCaller(caller), given))
 
         def run_held(held: HeldCaller, given: InputAnswers | None) -> Awaitable[R]:
             # A client that knows tasks needs no handle.
-            context = self.context_of(ctx, AttendedCaller(held) if after_s is None else held, given)
+            context = self.context_of(asked, AttendedCaller(held) if after_s is None else held, given)
             return run(replace(context, on_tool=held.tools.add, asked_in_line=lambda: held.has_no_request))
 
-        label = str((ctx.params or {}).get("name", ""))
-        return await self._held.begin(caller, self._who(ctx), label, run_held, given=given, after_s=after_s)
+        label = str((asked.params or {}).get("name", ""))
+        return await self._held.begin(caller, self._who(asked), label, run_held, given=given, after_s=after_s)
 
     def _input_schema(self, name: str) -> Mapping[str, Any] | None:
         """The schema of a tool. Without this the SDK lists all tools before each call of the newer era."""
@@ -402,26 +430,6 @@ class _Server(Server[Any]):
 _NOBODY = Identity("nobody")
 _STRANGER = CallContext(_NOBODY, "-", "-", SHOWS_APPS)
 _EVERYBODY = CallContext(Identity("everybody", ("*",)), "-", "-", SHOWS_APPS)
-
-
-def _result_json(result: SurfaceResult, version: str) -> dict[str, Any]:
-    if result.as_it_came is not None:
-        return as_it_came(result.as_it_came, version)
-    answer: dict[str, Any] = {
-        **WHOLE,
-        "content": list(result.content),
-        "structuredContent": result.structured,
-        "isError": result.is_error,
-    }
-    return without_ours({**answer, "_meta": result.meta}) if result.meta else answer
-
-
-def _failure(error: GatewayError, *, typed: bool) -> dict[str, Any]:
-    body = error.as_dict()
-    if typed:
-        return {**WHOLE, "content": [{"type": "text", "text": compact_json(body)}], "isError": True}
-    content = [{"type": "text", "text": body["message"]}]
-    return {**WHOLE, "content": content, "structuredContent": body, "isError": True}
 
 
 def _session(ctx: McpRequest, identity: Identity, headers: Mapping[str, str]) -> str:

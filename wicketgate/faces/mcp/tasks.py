@@ -23,6 +23,7 @@ from wicketgate.access.seal import Seal
 from wicketgate.faces.mcp.elsewhere import Elsewhere, TaskState, Wish, not_now
 from wicketgate.faces.mcp.fit import WHOLE
 from wicketgate.faces.mcp.held import HeldCalls
+from wicketgate.faces.mcp.request import McpRequest
 from wicketgate.gateway.kept_calls import HomeAway
 
 log = logging.getLogger("wicketgate.mcp")
@@ -51,7 +52,7 @@ class Tasks:
     """The tasks of one door, over the calls that it holds. *face* and the actor are sealed into the ids."""
 
     def __init__(
-        self, held: HeldCalls, elsewhere: Elsewhere, seal: Seal, face: str, who: Callable[[Ctx], Identity]
+        self, held: HeldCalls, elsewhere: Elsewhere, seal: Seal, face: str, who: Callable[[McpRequest], Identity]
     ) -> None:
         self._held = held
         self._elsewhere = elsewhere
@@ -65,14 +66,15 @@ class Tasks:
         server.add_request_handler("tasks/cancel", TaskParams, self._cancel)
         server.middleware.append(self._declare)
 
-    def after_s(self, ctx: Ctx) -> float | None:
-        """The time after which a call of *ctx* becomes a task; None if it never does."""
-        becomes = ctx.method == "tools/call" and self._offered(ctx) and _knows(ctx)
+    def after_s(self, asked: McpRequest, can: Mapping[str, Any]) -> float | None:
+        """The time after which a call becomes a task, for a client with the capabilities *can*; None if it never
+        does."""
+        becomes = asked.method == "tools/call" and self._offered(asked) and TASKS in can.get("extensions", ())
         return self._held.after_s if becomes else None
 
-    def created(self, ctx: Ctx, state: TaskState) -> dict[str, Any]:
+    def created(self, asked: McpRequest, state: TaskState) -> dict[str, Any]:
         """The answer in place of the result of a call that goes on."""
-        identity = self._who(ctx)
+        identity = self._who(asked)
         task_id = self._seal.seal(self._purpose, identity.actor, state.id, _SEALED_S)
         return {"resultType": "task", **_head(task_id, state)}
 
@@ -99,8 +101,8 @@ class Tasks:
         can = result.get("capabilities") or {}
         return {**result, "capabilities": {**can, "extensions": {**(can.get("extensions") or {}), TASKS: {}}}}
 
-    def _offered(self, ctx: Ctx) -> bool:
-        return bool(self._held.after_s) and ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
+    def _offered(self, asked: McpRequest) -> bool:
+        return bool(self._held.after_s) and asked.protocol_version in MODERN_PROTOCOL_VERSIONS
 
     async def _state(
         self, ctx: Ctx, task_id: str, wish: Wish, responses: Mapping[str, Any] = NO_RESPONSES

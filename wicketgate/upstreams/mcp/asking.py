@@ -9,8 +9,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
-from mcp_types import METHOD_NOT_FOUND
-
+from wicketgate.mcp_names import METHOD_NOT_FOUND
 from wicketgate.ports import SILENT, CallContext, Caller, CannotAsk, PassingCaller
 
 ELICIT = "elicitation/create"
