@@ -31,6 +31,8 @@ WHOLE = {"resultType": "complete"}
 _TTL = {"ttlMs": 0, "cacheScope": "private"}
 _OF_THE_CONNECTION = "io.modelcontextprotocol/"
 _MAX_KEPT = 32
+_MAX_INDEXES = 8
+"""One of ten thousand tools takes some 200 KB."""
 _PLAIN = frozenset({"content", "structuredContent", "isError", "resultType"})
 
 
@@ -64,6 +66,22 @@ class ToolListings:
             if len(self._kept) > _MAX_KEPT:
                 del self._kept[next(iter(self._kept))]
         return kept
+
+
+class ToolNames:
+    """Tools by name, kept for the lists that were asked last: callers of different rights take turns."""
+
+    def __init__(self) -> None:
+        self._kept: dict[int, tuple[Sequence[SurfaceTool], dict[str, SurfaceTool]]] = {}
+
+    def find(self, tools: Sequence[SurfaceTool], name: str) -> SurfaceTool | None:
+        # The list is kept too, so that no other gets its id.
+        kept = self._kept.get(id(tools))
+        if kept is None:
+            if len(self._kept) >= _MAX_INDEXES:
+                del self._kept[next(iter(self._kept))]
+            kept = self._kept[id(tools)] = tools, {tool.name: tool for tool in tools}
+        return kept[1].get(name)
 
 
 @dataclass(slots=True)

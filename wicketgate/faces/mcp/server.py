@@ -47,7 +47,7 @@ from wicketgate.faces.mcp.elsewhere import Elsewhere, TaskState, not_now, state_
 from wicketgate.faces.mcp.envelope import RequestCheck
 from wicketgate.faces.mcp.exchange import within_exchange
 from wicketgate.faces.mcp.extensions import ShownExtensions
-from wicketgate.faces.mcp.fit import ToolListings, failure_json, result_json
+from wicketgate.faces.mcp.fit import ToolListings, ToolNames, failure_json, result_json
 from wicketgate.faces.mcp.held import Asked, HeldCall, HeldCaller, HeldCalls, NotHeld
 from wicketgate.faces.mcp.kept_sessions import KeptSession
 from wicketgate.faces.mcp.offers import MISSING_KEY, OFFERS_FRESH, OfferMethods
@@ -111,7 +111,7 @@ class McpDoor:
         self._tasks = Tasks(self._held, self._elsewhere, seal, name, self._who)
         self._known = _STRANGER
         self._shown: Sequence[SurfaceTool] = ()
-        self._by_name: tuple[Sequence[SurfaceTool], dict[str, SurfaceTool]] = ((), {})
+        self._names = ToolNames()
         self.announcer = Announcer(lambda ctx: self._who(ctx).actor, max_streams_per_actor)
         self.server: Server[Any] = _Server(
             face.offers,
@@ -337,10 +337,7 @@ class McpDoor:
         return self._tool(name, self._of(self._who(ctx)))
 
     def _tool(self, name: str, context: CallContext) -> SurfaceTool | None:
-        tools = self._surface.tools(context)
-        if tools is not self._by_name[0]:
-            self._by_name = tools, {tool.name: tool for tool in tools}
-        return self._by_name[1].get(name)
+        return self._names.find(self._surface.tools(context), name)
 
     def _context_of_caller(self) -> CallContext:
         return self._of(calling.get() or self._local or _NOBODY)
