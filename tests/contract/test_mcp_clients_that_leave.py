@@ -83,8 +83,9 @@ async def test_a_client_that_leaves_within_its_body_is_no_error(
     assert errors(caplog) == []
 
 
-@requirement("OPS-48")
+@requirement("OPS-48", "FACE-135")
 async def test_clients_that_leave_while_their_calls_run_are_no_errors(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "wicketgate.http")
     files = FileServer()
     async with running_service(upstreams=[files]) as service:
         writers = [await sent(service, SLOW, NEWER) for _ in range(MANY)]
@@ -96,3 +97,5 @@ async def test_clients_that_leave_while_their_calls_run_are_no_errors(caplog: py
         metrics = await service.metrics()
     assert errors(caplog) == []
     assert 'status="500"' not in metrics
+    assert f'http_requests_total{{path="/mcp/namespaced",status="0"}} {MANY}.0' in metrics
+    assert sum(record.getMessage().endswith("no response") for record in caplog.records) == MANY
