@@ -5,7 +5,6 @@
 """
 
 import os
-import secrets
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -67,6 +66,7 @@ from wicketgate.log_text import Redactor
 from wicketgate.login.waiting import Waiting
 from wicketgate.models.provider import Provider
 from wicketgate.ports import Upstream
+from wicketgate.random_ids import random_id
 
 if TYPE_CHECKING:
     from app.mcp_door import McpDoors
@@ -194,9 +194,7 @@ def _make_app(
         app.add_middleware(CorsMiddleware, rule=HostRule((), (), server.allowed_origins))
     hosts = [f"{server.host}:*", *server.allowed_hosts, *filter(None, [urlsplit(server.public_url).netloc])]
     app.add_middleware(HostMiddleware, rule=HostRule(LOOPBACK_HOSTS, hosts, server.allowed_origins))
-    app.add_middleware(
-        CorrelationMiddleware, new_id=lambda: f"req_{secrets.token_hex(12)}", measure=metrics.http_answer
-    )
+    app.add_middleware(CorrelationMiddleware, new_id=lambda: f"req_{random_id()}", measure=metrics.http_answer)
     app.add_middleware(ClientAddressMiddleware, proxies=TrustedProxies(server.trusted_proxies))
     app.add_middleware(PaceMiddleware, pace=pace)
     return app
