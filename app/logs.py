@@ -52,17 +52,17 @@ class JsonFormatter(logging.Formatter):
     def __init__(self, redact: Callable[[str], str]) -> None:
         super().__init__()
         self._redact = redact
-        self._time = (-1.0, "")
+        self._time = (-1, "")
 
     def format(self, record: logging.LogRecord) -> str:
-        second, of_it = divmod(record.created, 1)
+        second, micro = divmod(round(record.created * 1e6), 1_000_000)
         known, shown = self._time
         if known != second:
             shown = strftime("%Y-%m-%dT%H:%M:%S", gmtime(second))
             self._time = second, shown
         # By hand: an encoder for the whole line costs three times as much, and there is one for each request.
         line = (
-            f'{{"timestamp": "{shown}.{int(of_it * 1000):03}+00:00", '
+            f'{{"timestamp": "{shown}.{micro // 1000:03}+00:00", '
             f'"correlation_id": {_quoted(correlation_id.get())}, '
             f'"component": {_quoted(record.name.removeprefix("wicketgate."))}, '
             f'"level": {_quoted(record.levelname.lower())}, "message": {_quoted(self._redact(record.getMessage()))}'
