@@ -7,7 +7,6 @@ older era), unless the face itself answers with JSON-RPC errors. Long lists go o
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import replace
 from typing import Any, TypeVar, cast
 
 from mcp import types as t
@@ -289,7 +288,7 @@ class McpDoor:
         def run_held(held: HeldCaller, given: InputAnswers | None) -> Awaitable[R]:
             # A client that knows tasks needs no handle.
             context = self.context_of(ctx, AttendedCaller(held) if after_s is None else held, given)
-            return run(replace(context, on_tool=held.tools.add, asked_in_line=lambda: held.has_no_request))
+            return run(context.having(on_tool=held.tools.add, asked_in_line=lambda: held.has_no_request))
 
         label = str((ctx.params or {}).get("name", ""))
         return await self._held.begin(caller, self._who(ctx), label, run_held, given=given, after_s=after_s)
