@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from wicketgate.errors import InputRequired, UpstreamError
 from wicketgate.faces.mcp.caller import reaches
 from wicketgate.faces.mcp.direct_requests import MODERN, DirectRequest, names_header
-from wicketgate.faces.mcp.exchange import within_exchange
+from wicketgate.faces.mcp.exchange import WithinOwnExchange
 from wicketgate.faces.mcp.fit import fitted, written
 from wicketgate.faces.mcp.outbox import Outbox
 from wicketgate.faces.mcp.server import TOOLS_FRESH_MS, McpDoor
@@ -60,7 +60,7 @@ class DirectDoor:
         """Never raises but for a cancellation of its task. The exchange of the request ends what runs."""
         caller = DirectCaller(asked, say)
         try:
-            with within_exchange(asked):
+            with WithinOwnExchange(asked):
                 result = await self._result(asked, caller)
                 await caller.outbox.close(written=True)
         except MCPError as error:
