@@ -61,11 +61,13 @@ async def test_what_has_ended_before_is_not_touched() -> None:
         exchange.end()
 
     await run_within(exchange, ends_it)
-    await asyncio.sleep(0.3)
+    for _ in range(5):
+        await asyncio.sleep(0)
 
 
 @requirement("FACE-13")
-async def test_what_catches_the_cancellation_by_mistake_is_cancelled_again() -> None:
+async def test_what_catches_the_cancellation_by_mistake_is_cancelled_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("wicketgate.faces.mcp.exchange.AGAIN_S", 0.01)
     exchange = Exchange()
     caught = 0
 
@@ -83,6 +85,26 @@ async def test_what_catches_the_cancellation_by_mistake_is_cancelled_again() -> 
         async with asyncio.timeout(BOUND_S):
             await run_within(exchange, stubborn)
     assert caught == 2
+
+
+@requirement("FACE-13")
+async def test_cleaning_up_is_not_broken_off() -> None:
+    exchange = Exchange()
+    cleaned: list[str] = []
+
+    async def cleans_up() -> None:
+        try:
+            await forever()
+        finally:
+            with anyio.CancelScope(shield=True):
+                await asyncio.sleep(0.5)
+            cleaned.append("up")
+
+    asyncio.get_running_loop().call_later(0, exchange.end)
+    with pytest.raises(MCPError):
+        async with asyncio.timeout(BOUND_S):
+            await run_within(exchange, cleans_up)
+    assert cleaned == ["up"]
 
 
 @requirement("FACE-40")

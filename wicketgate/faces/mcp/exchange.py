@@ -16,8 +16,9 @@ from wicketgate.faces.mcp.request import McpRequest
 EXCHANGE = "wicketgate.exchange"
 
 
-_AGAIN_S = 0.1
-"""What has caught a cancellation by mistake is cancelled once more."""
+AGAIN_S = 5.0
+"""What has caught a cancellation by mistake is cancelled once more. Cleaning up takes no longer, and must not be broken
+off."""
 
 
 class Exchange:
@@ -105,7 +106,7 @@ class WithinOwnExchange:
     def _cancel(self) -> None:
         self._cancels += 1
         self._task.cancel()
-        self._next = asyncio.get_running_loop().call_later(_AGAIN_S, self._cancel)
+        self._next = asyncio.get_running_loop().call_later(AGAIN_S, self._cancel)
 
 
 def _ended(ctx: McpRequest, exchange: Exchange) -> MCPError:
