@@ -18,6 +18,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from math import isfinite
 from time import gmtime, strftime
 from typing import Any, Literal, TextIO
 
@@ -43,7 +44,9 @@ _quoted = json.encoder.encode_basestring_ascii
 
 
 def _json(value: object) -> str:
-    return str(value) if type(value) is int else _encode(value)
+    if type(value) is int or (type(value) is float and isfinite(value)):
+        return repr(value)
+    return _encode(value)
 
 
 class JsonFormatter(logging.Formatter):
