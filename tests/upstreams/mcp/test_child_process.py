@@ -241,6 +241,30 @@ def test_what_is_written_in_one_turn_of_the_loop_comes_in_one_piece_and_in_order
 
 @requirement("FACE-141")
 @pytest.mark.parametrize("run", runners())
+def test_messages_one_at_a_time_and_then_many_come_in_order(
+    run: Callable[[Coroutine[Any, Any, None]], None], tmp_path: Path
+) -> None:
+    read = tmp_path / "read"
+
+    async def play() -> None:
+        env = {"READ": str(read)}
+        child = await ChildProcess.start([sys.executable, "-c", ECHOES_READS], env, None, Hearing(), grace_s=BOUND_S)
+        try:
+            for number in range(0, 40):
+                child.write(b"%03d" % number)
+                for _ in range(3):
+                    await asyncio.sleep(0)
+            for number in range(40, 400):
+                child.write(b"%03d" % number)
+        finally:
+            await child.stop()
+
+    run(play())
+    assert read.read_bytes() == b"".join(b"%03d" % number for number in range(400))
+
+
+@requirement("FACE-141")
+@pytest.mark.parametrize("run", runners())
 def test_much_in_one_turn_is_held_back_no_longer_than_its_bound(
     run: Callable[[Coroutine[Any, Any, None]], None],
 ) -> None:
