@@ -109,7 +109,7 @@ async def service_lifespan(
             if program.place is not None:
                 stack.enter_context(_bound_to_supervisor(program.place))
             pace.install(asyncio.get_running_loop())
-            stack.enter_context(giving_back())
+            stack.enter_context(giving_back(partial(_started, gate, doors)))
         if server is None:
             log.info(_OTHER_SERVER)
         # The gate, and the doors in front of it.
@@ -226,6 +226,13 @@ async def _wait_for_required(gate: Gate, *, logs: bool) -> None:
         if logs:
             log.error("%s", error)
         raise error
+
+
+async def _started(gate: Gate, doors: LateDoors) -> None:
+    """Waits until nothing more is imported or connected for the first time."""
+    await gate.wait_ready()
+    with suppress(ConfigError):
+        await doors.wait_ready()
 
 
 async def _greet_when_ready(

@@ -15,7 +15,7 @@ import click
 from pydantic import ValidationError
 
 from app.console.sign_in import SignIn
-from wicketgate.access.identity import HashedKey, Identity, hash_key
+from wicketgate.access.identity import KEY_PREFIX, HashedKey, Identity, hash_key
 from wicketgate.config.settings import KeySettings
 from wicketgate.errors import ConfigError
 
@@ -40,7 +40,7 @@ class LocalKey:
 
 def new_key(key_id: str) -> tuple[str, str]:
     """Returns a new key and its hash."""
-    key = f"wg_{key_id}_{secrets.token_urlsafe(32)}"
+    key = f"{KEY_PREFIX}{key_id}_{secrets.token_urlsafe(32)}"
     return key, hash_key(key)
 
 

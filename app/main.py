@@ -39,7 +39,6 @@ from middleware.cors import CorsMiddleware
 from middleware.drain import DrainMiddleware
 from middleware.hosts import HostMiddleware, HostRule
 from middleware.refusals import BodyLimitMiddleware, LastResortMiddleware
-from routers.connect import OPEN_PATHS, OPEN_UNDER, ConnectPages, connect_router
 from routers.connections import connections_router
 from routers.console import console_router
 from routers.console_approvals import approvals_router
@@ -70,6 +69,7 @@ from wicketgate.random_ids import random_id
 
 if TYPE_CHECKING:
     from app.mcp_door import McpDoors
+    from routers.connect import ConnectPages
 
 
 _OUTERMOST = frozenset({"ServerErrorMiddleware", "ExceptionTelemetryMiddleware", "AppBodyLimitMiddleware"})
@@ -200,8 +200,8 @@ def _make_app(
         uses=gate.key_uses,
         local_only=local_only,
         open_paths=(frozenset() if console is None else open_paths(console) | {SIGN_IN_PATH})
-        | (frozenset() if connect is None else OPEN_PATHS),
-        open_under=() if connect is None else OPEN_UNDER,
+        | (frozenset() if connect is None else connect.open_paths),
+        open_under=() if connect is None else connect.open_under,
     )
     app.add_middleware(DrainMiddleware, drain=gate.drain)
     app.add_middleware(LastResortMiddleware)
@@ -234,7 +234,7 @@ async def _nothing_else(scope: Scope, receive: Receive, send: Send) -> None:
 def _add_paths(
     app: FastAPI,
     gate: Gate,
-    connect: ConnectPages | None,
+    connect: "ConnectPages | None",
     console: ConsoleFiles | None,
     doors: LateDoors,
     metrics: Metrics,
@@ -260,7 +260,7 @@ def _add_paths(
         metrics_router(read_metrics, CONTENT_TYPE),
         operations_router(gate.operations, gate.shares.calls, max_values),
         well_known_router(gate.issuers, gate.authenticator.resources),
-        connect_router(connect),
+        *([] if connect is None else [connect.router()]),
         connections_router(gate.user_logins),
     ]
     feed = None if console is None else Feed(gate)
@@ -283,7 +283,7 @@ def _add_paths(
     return faces
 
 
-def _connect_pages(gate: Gate) -> ConnectPages | None:
+def _connect_pages(gate: Gate) -> "ConnectPages | None":
     """Returns None where no upstream has accounts of users."""
     if gate.user_logins is None or gate.browser_logins is None or gate.id_tokens is None:
         return None
@@ -291,6 +291,8 @@ def _connect_pages(gate: Gate) -> ConnectPages | None:
     def server_host(name: str) -> str:
         found = next((upstream.url for upstream in gate.settings.upstreams if upstream.name == name), "")
         return urlsplit(found).netloc.rpartition("@")[2]
+
+    from routers.connect import ConnectPages
 
     return ConnectPages(
         gate.user_logins,

@@ -2,7 +2,6 @@
 
 import logging
 
-from mcp.types import INVALID_REQUEST
 from starlette.requests import ClientDisconnect
 
 from app.json_body import NotAnObject, TooManyValues, declared_bytes, given_again, read_object
@@ -11,6 +10,7 @@ from app.mcp_refusals import refused
 from app.mcp_sessions import opens_session
 from wicketgate.faces.mcp.message import Fault, fault_of
 from wicketgate.faces.mcp.opening import BODY_BYTES, SMALL_BYTES
+from wicketgate.mcp_names import INVALID_REQUEST
 
 log = logging.getLogger("wicketgate.mcp")
 

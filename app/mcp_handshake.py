@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 
 import anyio
 from anyio.abc import TaskGroup
-from mcp.types import INTERNAL_ERROR, INVALID_REQUEST
 from pydantic import ValidationError
 from starlette.responses import Response
 
@@ -25,6 +24,7 @@ from wicketgate.faces.mcp.kept_sessions import KeptSession, SessionChange, Sessi
 from wicketgate.faces.mcp.message import Fault
 from wicketgate.faces.mcp.opening import BODY_BYTES, SMALL_BYTES
 from wicketgate.faces.mcp.server import McpDoor
+from wicketgate.mcp_names import INTERNAL_ERROR, INVALID_REQUEST
 
 # The place of a session that is being opened stands under this key of the ASGI scope.
 OPENING = "wicketgate.opening"

@@ -1,10 +1,10 @@
 """Refusals at the MCP doors: an HTTP status with a JSON-RPC error, whose message clients of MCP show (FACE-37)."""
 
-from mcp_types import INTERNAL_ERROR
 from starlette.responses import JSONResponse
 
 from wicketgate.access.shares import RETRY_AFTER_S, Scope, too_many_text
 from wicketgate.faces.mcp.message import Fault
+from wicketgate.mcp_names import INTERNAL_ERROR
 
 _AWAY = Fault(INTERNAL_ERROR, "Sessions cannot be looked up at the moment; nothing was run. Try again")
 _STATUS: dict[Scope, int] = {"actor": 429, "all": 503, "away": 503}

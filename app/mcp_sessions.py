@@ -3,7 +3,7 @@
 from collections.abc import MutableMapping
 from typing import Any
 
-from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
+from wicketgate.mcp_names import HANDSHAKE_PROTOCOL_VERSIONS
 
 SESSION_ID = b"mcp-session-id"
 

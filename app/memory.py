@@ -1,4 +1,4 @@
-"""Gives memory back after a peak (OPS-43).
+"""Gives memory back after a start and after a peak (OPS-43, OPS-378).
 
 glibc keeps what a burst has used and freed: after a hundred slow readers of a fast model 300 MB, for good.
 ``malloc_trim`` returns it to the system. It holds the allocator meanwhile, about a millisecond for each 10 MB, so it is
@@ -10,7 +10,7 @@ import ctypes
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -59,11 +59,14 @@ class Trimming:
 
 async def give_back(
     trim: Callable[[], object],
+    started: Callable[[], Awaitable[object]],
     *,
     resident: Callable[[], int] = resident_bytes,
     every_s: float = LOOK_EVERY_S,
 ) -> None:
-    """Looks every *every_s* seconds, until cancelled."""
+    """Trims once when *started* has returned, then looks every *every_s* seconds, until cancelled."""
+    await started()
+    await asyncio.to_thread(trim)
     trimming = Trimming(resident())
     while True:
         cpu, clock = time.process_time(), time.monotonic()
@@ -78,10 +81,10 @@ async def give_back(
 
 
 @contextmanager
-def giving_back() -> Iterator[None]:
+def giving_back(started: Callable[[], Awaitable[object]]) -> Iterator[None]:
     """Runs ``give_back`` beside the block, where there is something to call."""
     trim = malloc_trim()
-    task = None if trim is None else asyncio.get_running_loop().create_task(give_back(trim))
+    task = None if trim is None else asyncio.get_running_loop().create_task(give_back(trim, started))
     try:
         yield
     finally:

@@ -128,7 +128,7 @@ class AuthMiddleware:
         """Serves the request for as long as its key is good. After that it is cancelled, and answered with 401 if it
         has no answer yet."""
         request = anyio.CancelScope()
-        use = self._uses.begin(identity.key_id, request.cancel, identity.expires_at)
+        use = self._uses.begin(identity.key_id, request.cancel, identity.expires_at, identity.token)
         scope["state"]["key_use"] = use
 
         # Returns the awaitable and awaits nothing itself: one frame less for each delta of a stream.

@@ -38,10 +38,6 @@ log = logging.getLogger("wicketgate.login")
 
 Answer = Callable[[Request], Awaitable[Response]]
 
-OPEN_UNDER = ("/connect/", "/login/")
-"""The paths below which no credential is asked for: browsers send none."""
-OPEN_PATHS = frozenset({DOCUMENT})
-
 _MOST_BYTES = 4_000
 _MOST_FIELDS = 12
 _MOST_QUERY = 16_000
@@ -85,6 +81,10 @@ class _Cookies:
 class ConnectPages:
     """Answers the requests of browsers. *has_keys* says whether callers with keys are served."""
 
+    open_under = ("/connect/", "/login/")
+    """The paths below which no credential is asked for: browsers send none."""
+    open_paths = frozenset({DOCUMENT})
+
     def __init__(
         self,
         logins: UserLogins,
@@ -107,6 +107,22 @@ class ConnectPages:
         self._url = logins.public_url
         self._own_host = urlsplit(self._url).netloc
         self._cookies = _Cookies(self._url)
+
+    def router(self) -> APIRouter:
+        router = APIRouter(include_in_schema=False)
+        ways: tuple[tuple[str, str, Answer], ...] = (
+            ("GET", DOCUMENT, self.document),
+            ("GET", CALLBACK, self.callback),
+            ("GET", "/connect/{upstream}", self.open),
+            ("POST", "/connect/{upstream}", self.decide),
+            ("POST", "/login/key", self.use_key),
+            ("POST", "/login/issuer/{name}", self.use_issuer),
+            ("POST", "/login/out", self.sign_out),
+            ("GET", "/login/callback", self.from_issuer),
+        )
+        for method, path, answer in ways:
+            router.add_api_route(path, _page(self, answer), methods=[method])
+        return router
 
     async def document(self, request: Request) -> Response:
         made = client_document(f"{self._url}{DOCUMENT}", [f"{self._url}{CALLBACK}"])
@@ -336,26 +352,6 @@ class ConnectPages:
         answer = HTMLResponse(text, 403, headers=dict(pages.OF_FORMS))
         self._cookies.put(answer, self._cookies.form, token, LIFE_S)
         return answer
-
-
-def connect_router(connect: ConnectPages | None) -> APIRouter:
-    """*connect* is None where no upstream has accounts of users: then nothing is there."""
-    router = APIRouter(include_in_schema=False)
-    if connect is None:
-        return router
-    ways: tuple[tuple[str, str, Answer], ...] = (
-        ("GET", DOCUMENT, connect.document),
-        ("GET", CALLBACK, connect.callback),
-        ("GET", "/connect/{upstream}", connect.open),
-        ("POST", "/connect/{upstream}", connect.decide),
-        ("POST", "/login/key", connect.use_key),
-        ("POST", "/login/issuer/{name}", connect.use_issuer),
-        ("POST", "/login/out", connect.sign_out),
-        ("GET", "/login/callback", connect.from_issuer),
-    )
-    for method, path, answer in ways:
-        router.add_api_route(path, _page(connect, answer), methods=[method])
-    return router
 
 
 def _page(connect: ConnectPages, answer: Answer) -> Answer:

@@ -2,7 +2,7 @@
 
 import math
 from datetime import UTC, datetime
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlsplit
 
 from fastapi import APIRouter, Request, Response
@@ -13,12 +13,13 @@ from routers.refusals import refuse, refuse_permission
 from wicketgate.access.identity import Identity
 from wicketgate.access.shares import RETRY_AFTER_S
 from wicketgate.errors import RateLimited
-from wicketgate.login.grants import Grant
-from wicketgate.login.kept_logins import KeptLogins
 from wicketgate.login.login_flow import LoginRefused
 from wicketgate.login.rows import LoginsAway
-from wicketgate.login.user_logins import UserLogins
 from wicketgate.login.waiting import LoginOutcome
+
+if TYPE_CHECKING:
+    from wicketgate.login.grants import Grant
+    from wicketgate.login.user_logins import UserLogins
 
 MAX_WAIT_S = 25.0
 _EVERYBODY = "*"
@@ -83,7 +84,7 @@ class Disconnected(BaseModel):
     ended: int
 
 
-def connections_router(logins: UserLogins | None) -> APIRouter:
+def connections_router(logins: "UserLogins | None") -> APIRouter:
     """*logins* is None where no upstream has accounts of users."""
     router = APIRouter(prefix="/connections", tags=["connections"], responses=_FAILURES)  # type: ignore[arg-type]
 
@@ -151,6 +152,8 @@ def connections_router(logins: UserLogins | None) -> APIRouter:
             return _away()
         if (login.actor, login.upstream) != (identity.actor, request.path_params["upstream"]):
             return _none()
+        from wicketgate.login.kept_logins import KeptLogins
+
         within_s = _seconds(request.query_params.get("wait_s", ""))
         return LoginState(outcome=await KeptLogins(logins.logins).outcome(flow, within_s))
 
@@ -189,7 +192,7 @@ def _asked(request: Request) -> str:
     return request.query_params.get("actor") or identity_of(request).actor
 
 
-def _shown(grant: Grant) -> Connection:
+def _shown(grant: "Grant") -> Connection:
     tokens = grant.tokens
     ends = None if tokens.expires_at is None or grant.state != "active" else _written(tokens.expires_at)
     return Connection(

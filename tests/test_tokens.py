@@ -119,6 +119,12 @@ def test_tokens_decode_to_bytes_even_inside_a_character() -> None:
     assert counter.decode(encoded[:1]) == "\U00010348".encode()[:1]
 
 
+@requirement("CARD-26")
+def test_the_ranks_of_the_shipped_table_are_its_lines() -> None:
+    ranks = gzip.decompress(SHIPPED_TABLE.read_bytes()).split()[1::2]
+    assert list(map(int, ranks)) == list(range(len(ranks)))
+
+
 @requirement("OPS-373")
 def test_the_table_is_not_kept_twice() -> None:
     tracemalloc.start()

@@ -15,12 +15,13 @@ from importlib.metadata import version
 from pathlib import Path
 from time import monotonic, time
 from types import TracebackType
-from typing import Literal, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 from wicketgate.access.authenticator import Authenticator, KeyUses, Revocation
 from wicketgate.access.identity import HashedKey, KeyLife, KeyRing, expiry_notes
 from wicketgate.access.issuers import Issuers
 from wicketgate.access.resources import Resources
+from wicketgate.access.token_watch import TokenWatch
 from wicketgate.config.call_state import make_call_state
 from wicketgate.config.engine import (
     engine_limits,
@@ -63,9 +64,6 @@ from wicketgate.gateway.options import HeapKeeper, Meter, NoMeter
 from wicketgate.gateway.traffic import Traffic
 from wicketgate.gateway.upstream_reports import UpstreamReport
 from wicketgate.login.counts import ExchangeEvent, LoginCounts
-from wicketgate.login.exchange import IdTokens
-from wicketgate.login.kept_id_tokens import KeptIdTokens
-from wicketgate.login.kept_logins import KeptLogins
 from wicketgate.login.waiting import Waiting
 from wicketgate.models.provider import Provider
 from wicketgate.net import make_http_client
@@ -75,6 +73,9 @@ from wicketgate.storage.fail_modes import FailModes
 from wicketgate.storage.measures import StorageMeasures, StorageState
 from wicketgate.task_end import end_tasks
 from wicketgate.tokens import shipped_token_counter
+
+if TYPE_CHECKING:
+    from wicketgate.login.exchange import IdTokens
 
 VERSION = version("wicketgate")
 
@@ -105,7 +106,7 @@ class Gate:
         peers: Peers | None = None,
         users: UsersOf | None = None,
         waiting: Waiting | None = None,
-        id_tokens: IdTokens | None = None,
+        id_tokens: "IdTokens | None" = None,
     ) -> None:
         self.traffic = Traffic(clock)
         meter = self.traffic.metered(meter or NoMeter())
@@ -118,7 +119,8 @@ class Gate:
         resources = Resources(settings.server.public_url, FACES, settings.mcp.face)
         self.authenticator = Authenticator(self._keys, self.issuers, resources)
         self.key_uses = KeyUses()
-        self.revocation = Revocation(self._keys, self.issuers, lambda: self.key_uses.end_expired(clock()))
+        self.token_watch = TokenWatch(self.issuers, self.key_uses)
+        self.revocation = Revocation(self._keys, self.issuers, self.token_watch.look)
         # The runtime: upstreams, catalog, calls.
         self.storage = StorageMeasures(FailModes(settings.storage.fail.modes()))
         self._redis = make_redis_link(settings, self.storage)
@@ -135,7 +137,13 @@ class Gate:
         self.shared_stdio = owner is not None
         self.seal = make_seal(settings.auth)
         self.approvals = make_approval_desk(
-            settings, self.seal, self.audit_events.approval_decided, self.storage, self._redis, self.peers
+            settings,
+            self.seal,
+            self.audit_events.approval_decided,
+            self.storage,
+            self._redis,
+            self.peers,
+            self.authenticator.stands,
         )
         self.login_counts = LoginCounts()
         # Whoever passes *users* in keeps their logins too.
@@ -154,10 +162,12 @@ class Gate:
             )
             users = users_of(self.user_logins, outgoing)
             shared = shared_of(settings, self.user_logins, outgoing)
-            kept = self.user_logins
-            waiting = None if kept is None else KeptLogins(kept.logins, kept.heard)
         self.id_tokens, at_issuer = None, None
         if self.user_logins is not None:
+            from wicketgate.login.kept_id_tokens import KeptIdTokens
+            from wicketgate.login.kept_logins import KeptLogins
+
+            waiting = KeptLogins(self.user_logins.logins, self.user_logins.heard)
             self.id_tokens = KeptIdTokens(self.user_logins.rows, lambda: self._id_token_issuers, clock)
             at_issuer = self.user_logins.at_issuer if self._keeps_id_tokens else None
         self.browser_logins = make_browser_logins(self.user_logins, self.issuers, outgoing, self.id_tokens)
@@ -219,6 +229,7 @@ class Gate:
         self.revocation.add(self.streams.end_of)
         self.revocation.add(self.key_uses.end_of)
         self.revocation.add(self.runtime.running.end_of)
+        self.revocation.add(self.approvals.end_of)
         self.drain = Drain(self.lifecycle, self.streams)
         self.drain.follow(self.runtime.running.begin_drain)
         self._applied = Applied(
@@ -254,6 +265,7 @@ class Gate:
             if self._redis is not None:
                 await stack.enter_async_context(self._redis.running())
             stack.push_async_callback(self.issuers.aclose)
+            stack.push_async_callback(self.token_watch.aclose)
             if self.user_logins is not None:
                 await stack.enter_async_context(self.user_logins.running())
             await stack.enter_async_context(self.peers.answering())

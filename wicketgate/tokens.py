@@ -114,8 +114,11 @@ def load_token_counter(table: Path = SHIPPED_TABLE) -> "Cl100kCounter":
         raise ConfigError("the token table cl100k_base cannot be read; install the program again") from None
     if hashlib.sha256(unpacked).hexdigest() != TABLE_SHA256:
         raise ConfigError("the token table cl100k_base is not the expected one; install the program again")
-    words = unpacked.split()
-    ranks = dict(zip(map(a2b_base64, words[::2]), map(int, words[1::2]), strict=True))
+    # Each line is a token and its rank, which is the number of the line.
+    tokens = unpacked.split()[::2]
+    del unpacked
+    ranks = dict(zip(map(a2b_base64, tokens), range(len(tokens)), strict=True))
+    del tokens
     # No special tokens: their names in a description are text like any other.
     encoding = tiktoken.Encoding("cl100k_base", pat_str=_PATTERN, mergeable_ranks=ranks, special_tokens={})
     # The library counts with a copy of its own in Rust, and needs this one to be pickled only: 15 MB.

@@ -324,7 +324,9 @@ def _without_approvers(settings: Settings, gate: Gate) -> Iterator[str]:
     keys = [key.identity for key in gate.accepted_keys() if key.fault(now) in (None, "not_yet_valid")]
     for number, rule in enumerate(settings.access):
         need = rule.rule().approval
-        if isinstance(need, Need) and not can_be_met(need, keys, gate.issuers.all, gate.issuers.gateway):
+        if isinstance(need, Need) and not can_be_met(
+            need, keys, gate.issuers.all, gate.issuers.gateway, gate.approvals.persons
+        ):
             who = "nobody" if need.count == 1 else f"no {need.count} actors"
             yield f"warning: access[{number}] ({rule.match}): {who} can approve its calls as {need.by}"
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from app.console.live import Feed, name_of
-from wicketgate.access.approvers import Needs, described, may_approve
+from wicketgate.access.approvers import Needs, described, has_voted, may_approve
 from wicketgate.access.identity import Identity
 from wicketgate.engine.other_desks import may_read
 from wicketgate.engine.waiting_calls import MOST_DECIDED, Change, WaitingCall
@@ -15,7 +15,9 @@ def follow_approvals(gate: Gate, feed: Feed) -> None:
     others."""
 
     def tell(id: str, change: Change, actor: str, needs: Needs) -> None:
-        feed.tell("approval", {"id": id, "change": change}, actor, lambda viewer: may_approve(needs, viewer, actor))
+        persons = gate.approvals.persons
+        told = {"id": id, "change": change}
+        feed.tell("approval", told, actor, lambda viewer: may_approve(needs, viewer, actor, persons))
 
     gate.approvals.listen(tell)
 
@@ -34,8 +36,9 @@ async def approvals_of(gate: Gate, identity: Identity) -> dict[str, Any]:
 def _waiting(gate: Gate, call: WaitingCall, identity: Identity) -> dict[str, Any]:
     now = gate.runtime.catalog().items.get(call.tool_id)
     if call.needs:
-        voted = any(vote.actor == identity.actor for vote in call.votes)
-        decides = may_approve(call.needs, identity, call.actor) and not voted
+        persons = gate.approvals.persons
+        voted = has_voted(call.votes, identity.actor, persons)
+        decides = may_approve(call.needs, identity, call.actor, persons) and not voted
     else:
         decides = call.actor == identity.actor
     return {
@@ -56,7 +59,7 @@ def _decided(gate: Gate, call: WaitingCall, identity: Identity) -> dict[str, Any
 
 
 def _common(gate: Gate, call: WaitingCall, identity: Identity) -> dict[str, Any]:
-    own = call.actor == identity.actor
+    own, persons = call.actor == identity.actor, gate.approvals.persons
     item = gate.runtime.catalog().items.get(call.tool_id)
     return {
         "id": call.id,
@@ -70,9 +73,9 @@ def _common(gate: Gate, call: WaitingCall, identity: Identity) -> dict[str, Any]
         "own": own,
         "asked_at": call.asked_at,
         "definition": call.definition,
-        "args": call.args if may_read(call, identity) else None,
+        "args": call.args if may_read(call, identity, persons) else None,
         "arg_names": call.arg_names,
         "needs": described(call.needs),
-        "approver": may_approve(call.needs, identity, call.actor),
+        "approver": may_approve(call.needs, identity, call.actor, persons),
         "votes": [{"actor": vote.actor, "decision": vote.decision, "at": vote.at} for vote in call.votes],
     }

@@ -1,4 +1,4 @@
-"""Memory is given back after a peak (OPS-43), and what is remembered is bounded (OPS-44)."""
+"""Memory is given back after a start (OPS-378) and a peak (OPS-43), and what is remembered is bounded (OPS-44)."""
 
 import asyncio
 import gc
@@ -42,7 +42,10 @@ async def test_each_peak_is_given_back() -> None:
         nonlocal size
         size = 160 * MB
 
-    giving = asyncio.create_task(give_back(trim, resident=resident, every_s=0.05))
+    async def started() -> None:
+        pass
+
+    giving = asyncio.create_task(give_back(trim, started, resident=resident, every_s=0.05))
     async with asyncio.timeout(BOUND_S):
         for _ in range(2):
             await looks.get()
@@ -52,6 +55,33 @@ async def test_each_peak_is_given_back() -> None:
                 while await looks.get() != 160 * MB:
                     pass
     assert not giving.done()
+    giving.cancel()
+
+
+@requirement("OPS-378")
+async def test_what_a_start_has_freed_is_given_back_once_when_it_is_over() -> None:
+    order: list[str] = []
+    ready, looked = asyncio.Event(), asyncio.Event()
+
+    async def started() -> None:
+        order.append("starting")
+        await ready.wait()
+
+    def resident() -> int:
+        order.append("look")
+        if order.count("look") > 2:
+            looked.set()
+        return 130 * MB
+
+    giving = asyncio.create_task(give_back(lambda: order.append("trim"), started, resident=resident, every_s=0.01))
+    async with asyncio.timeout(BOUND_S):
+        while not order:
+            await asyncio.sleep(0)
+        assert order == ["starting"]
+        ready.set()
+        await looked.wait()
+    assert order[:2] == ["starting", "trim"]
+    assert order.count("trim") == 1
     giving.cancel()
 
 

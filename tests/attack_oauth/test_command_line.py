@@ -44,6 +44,18 @@ async def test_check_tells_of_a_server_with_logins_of_users_that_is_not_there(tm
     assert "refuses connections" in shown + said
 
 
+@requirement("ACCESS-134")
+async def test_check_tells_once_why_an_issuer_cannot_be_reached(tmp_path: Path) -> None:
+    (tmp_path / "wicketgate.yaml").write_text(
+        'server: {public_url: "https://gate.example.com"}\n'
+        'auth: {issuers: [{name: corp, issuer: "http://127.0.0.1:1"}]}\n'
+    )
+    code, shown, said = await outcome("app", "check", cwd=tmp_path)
+    assert code == 1
+    assert (shown + said).count("refuses connections") == 1
+    assert "issuer corp (http://127.0.0.1:1)" in shown + said
+
+
 @requirement("ACCESS-229")
 async def test_check_is_content_with_servers_that_wait_for_a_first_account(tmp_path: Path) -> None:
     async with HostedServer().running() as server:

@@ -11,6 +11,7 @@ from wicketgate.config.settings import Settings
 CORP = {"name": "corp", "issuer": "https://id.example.com"}
 SECRET = "0123456789abcdef0123456789abcdef"
 FRONT = {"addresses": ["10.0.0.0/8"], "secrets": [SECRET]}
+ASKING = {"client_id": "a", "client_secret": "b"}
 KEY = {"id": "k", "sha256": "0" * 64}
 
 
@@ -38,6 +39,8 @@ def test_an_issuer_or_a_gateway_in_front_stands_in_for_keys() -> None:
         ({"issuer": "id.example.com"}, "URL"),
         ({"jwks_uri": "http://id.example.com/keys"}, "https://"),
         ({"introspection": {"url": "ftp://x", "client_id": "a", "client_secret": "b"}}, "URL"),
+        ({"introspection": {**ASKING, "prefix": "wg_corp"}}, "keys of this service"),
+        ({"introspection": {**ASKING, "prefix": "a b"}}, "prefix"),
         ({"algorithms": ["HS256"]}, "algorithms"),
         ({"algorithms": ["none"]}, "algorithms"),
         ({"algorithms": []}, "algorithms"),
@@ -92,6 +95,27 @@ def test_two_sources_of_callers_never_make_one_actor() -> None:
         with pytest.raises(ValidationError, match=expected):
             settings(**auth)
     assert settings(issuers=[CORP, other], keys=[{**KEY, "actor": "corp2:ann"}])
+
+
+@requirement("ACCESS-231")
+def test_issuers_that_are_asked_about_opaque_tokens_are_told_apart_by_a_prefix() -> None:
+    def corp_and_other(one: str, two: str) -> list[dict[str, Any]]:
+        return [
+            {**CORP, "introspection": {**ASKING, "prefix": one}},
+            {"name": "other", "issuer": "https://o.example.com", "introspection": {**ASKING, "prefix": two}},
+        ]
+
+    for one, two, expected in (
+        ("", "", "corp, other: several issuers are asked about opaque tokens"),
+        ("c_", "", "other: several issuers are asked.*introspection.prefix"),
+        ("c_", "c_", "corp and other.*begin alike"),
+        ("c_", "c_o", "corp and other.*begin alike"),
+    ):
+        with pytest.raises(ValidationError, match=expected):
+            settings(issuers=corp_and_other(one, two))
+    made = settings(issuers=corp_and_other("c_", "o_")).auth.issuers[1].made().introspection
+    assert made is not None and made.prefix == "o_"
+    assert settings(issuers=corp_and_other("", "")[:1])
 
 
 @requirement("ACCESS-136")

@@ -58,9 +58,7 @@ UVICORN = HELD + "import uvicorn\nuvicorn.main(args=sys.argv[2:])"
 
 LATE = {
     "mcp": "the SDK: server, client, sessions",
-    "mcp_types.methods": "its checks of each message, by version",
-    "mcp_types._v2025_11_25": "the same",
-    "mcp_types._v2026_07_28": "the same",
+    "mcp_types": "its types, and its checks of each message by version",
     "httpx2": "the SDK's HTTP client",
     "wicketgate.faces.mcp.server": "the faces over the SDK",
     "app.mcp_handshake": "sessions of the handshake era",
@@ -77,6 +75,10 @@ UNUSED = {
     "wicketgate.storage.sqlite_store": "storage.url",
     "wicketgate.upstreams.openapi.upstream": "a kind of upstream",
     "wicketgate.upstreams.python.upstream": "another",
+    "wicketgate.login.user_logins": "accounts of users",
+    "wicketgate.login.client": "logins",
+    "wicketgate.login.assertion": "keys of the gate at issuers",
+    "routers.connect": "pages of logins",
     "app.commands.connect": "another command",
     "app.workers.supervisor": "--workers",
 }
@@ -133,7 +135,7 @@ async def test_the_port_answers_before_anything_is_imported_that_only_mcp_needs(
         assert await running.stop() == 0
 
 
-@requirement("OPS-374")
+@requirement("OPS-374", "OPS-376", "OPS-377")
 async def test_what_the_configuration_does_not_use_is_not_imported(tmp_path: Path) -> None:
     async with held(tmp_path, *serve(tmp_path, free_port())) as (_, loaded):
         assert sorted(loaded & set(UNUSED)) == []

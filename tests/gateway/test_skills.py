@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
-from mcp_types import ServerCapabilities
 
 from tests.catalog.fixtures import definition
 from tests.support.audit_memory import AuditMemory
@@ -31,6 +30,7 @@ from wicketgate.plugins.text_filter import FilterConfig
 from wicketgate.ports import CallContext
 from wicketgate.upstreams.mcp.eras import Agreement
 from wicketgate.upstreams.mcp.features import McpFeatures
+from wicketgate.upstreams.mcp.introduction import ServerCapabilities
 
 OWNER = CallContext(Identity("owner", ("tools:*",)), "trace", "session")
 BOUND_S = 30.0

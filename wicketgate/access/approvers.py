@@ -2,7 +2,7 @@
 ACCESS-177)."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from wicketgate.access.identity import ACTOR_PATTERN, PERMISSION_PATTERN, Identity
@@ -15,7 +15,7 @@ _MAX_ROLE_CHARS = 128
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """The approvers that one rule asks for: *count* different actors, none of them the caller, that *by* names:
+    """The approvers that one rule asks for: *count* different persons, none of them the caller, that *by* names:
     ``role:<role>``, ``permission:<permission>`` or ``actor:<actor>``."""
 
     by: str
@@ -43,12 +43,31 @@ Needs = tuple[Need, ...]
 @dataclass(frozen=True, slots=True)
 class Vote:
     """The word of one approver. *by*: those needs that named the approver at that time. *at* is in seconds since the
-    epoch."""
+    epoch. *identity* is that of the approver at that time, at the process where the call waits."""
 
     actor: str
     decision: Literal["approve", "deny"]
     by: tuple[str, ...]
     at: float
+    identity: Identity | None = None
+
+
+class Persons:
+    """Actors that are one person, as far as the operator has said it. Any other actor is a person of its own."""
+
+    def __init__(self, groups: Iterable[Sequence[str]] = ()) -> None:
+        self.replace(groups)
+
+    def replace(self, groups: Iterable[Sequence[str]]) -> None:
+        """Each of *groups* has the actors of one person."""
+        self._first = {actor: group[0] for group in groups for actor in group}
+
+    def of(self, actor: str) -> str:
+        """Returns one and the same actor for all actors of a person."""
+        return self._first.get(actor, actor)
+
+
+_UNTOLD = Persons()
 
 
 def check_by(by: str) -> None:
@@ -70,11 +89,15 @@ def described(needs: Iterable[Need]) -> str:
 
 
 def can_be_met(
-    need: Need, keys: Iterable[Identity], issuers: Iterable[Issuer], gateway: TrustedGateway | None = None
+    need: Need,
+    keys: Iterable[Identity],
+    issuers: Iterable[Issuer],
+    gateway: TrustedGateway | None = None,
+    persons: Persons = _UNTOLD,
 ) -> bool:
-    """Returns whether enough actors could be the approvers that *need* names: those of *keys*, those whose tokens
+    """Returns whether enough *persons* could be the approvers that *need* names: those of *keys*, those whose tokens
     *issuers* give, or those that *gateway* signs for. The roles in a token are its issuer's to say."""
-    if len({identity.actor for identity in keys if need.names(identity)}) >= need.count:
+    if len({persons.of(identity.actor) for identity in keys if need.names(identity)}) >= need.count:
         return True
     kind, _, name = need.by.partition(":")
     given: list[tuple[str, bool, tuple[str, ...]]] = [
@@ -92,21 +115,43 @@ def can_be_met(
             return any(name.startswith(f"{place}:") for place, _, _ in given)
 
 
-def may_approve(needs: Iterable[Need], identity: Identity, caller: str) -> bool:
-    """Returns whether *identity* is an approver of a call of the actor *caller*."""
-    return identity.actor != caller and any(need.names(identity) for need in needs)
+def may_approve(needs: Iterable[Need], identity: Identity, caller: str, persons: Persons) -> bool:
+    """Returns whether *identity* is an approver of a call of the actor *caller*, and another person."""
+    return any(need.names(identity) for need in needs) and persons.of(identity.actor) != persons.of(caller)
+
+
+def has_voted(votes: Iterable[Vote], actor: str, persons: Persons) -> bool:
+    """Returns whether one of *votes* is of the person that *actor* is."""
+    person = persons.of(actor)
+    return any(persons.of(vote.actor) == person for vote in votes)
 
 
 def vote_of(needs: Iterable[Need], identity: Identity, decision: Literal["approve", "deny"], now: float) -> Vote:
-    return Vote(identity.actor, decision, tuple(need.by for need in needs if need.names(identity)), now)
+    by = tuple(need.by for need in needs if need.names(identity))
+    return Vote(identity.actor, decision, by, now, replace(identity, token=None))
 
 
-def fulfilled(needs: Iterable[Need], votes: Sequence[Vote]) -> bool:
-    """Returns whether *votes* are enough for each of *needs*. One actor counts once."""
-    return all(
-        len({vote.actor for vote in votes if vote.decision == "approve" and need.by in vote.by}) >= need.count
-        for need in needs
-    )
+def fulfilled(needs: Iterable[Need], votes: Sequence[Vote], persons: Persons = _UNTOLD) -> bool:
+    """Returns whether *votes* are enough for all of *needs* together. One person counts once, for one of them."""
+    places = [need.by for need in needs for _ in range(need.count)]
+    named: dict[str, tuple[str, ...]] = {}
+    for vote in votes:
+        if vote.decision == "approve":
+            person = persons.of(vote.actor)
+            named[person] = (*named.get(person, ()), *vote.by)
+    taken: dict[str, int] = {}
+
+    def give(place: int, asked: set[str]) -> bool:
+        """Finds an approver for *place*, who may leave another place that somebody else can have."""
+        for person, by in named.items():
+            if places[place] in by and person not in asked:
+                asked.add(person)
+                if person not in taken or give(taken[person], asked):
+                    taken[person] = place
+                    return True
+        return False
+
+    return all(give(place, set()) for place in range(len(places)))
 
 
 def needs_as_json(needs: Iterable[Need]) -> list[list[Any]]:

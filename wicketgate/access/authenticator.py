@@ -78,7 +78,8 @@ class Authenticator:
         self.issuers = issuers
         self.resources = resources or Resources("", (), "")
         self.exchanged = frozenset[str]()
-        """The names of issuers whose tokens some upstream exchanges: only these are handed on with an identity."""
+        """The names of issuers whose tokens some upstream exchanges: of JWTs, only these are handed on with an
+        identity."""
         self._observers: list[OnFailure] = []
 
     def observe(self, on_failure: OnFailure) -> None:
@@ -124,8 +125,8 @@ class Authenticator:
             return self.refuse("wrong_audience", source, issuer_key_id(issuer.name))
         if not outcome.scopes.issuperset(issuer.scopes):
             return self.refuse("insufficient_scope", source, issuer_key_id(issuer.name), issuer.scopes)
-        if issuer.name in self.exchanged:
-            return replace(outcome.identity, token=CallersToken(credential, digest))
+        if outcome.opaque or issuer.name in self.exchanged:
+            return replace(outcome.identity, token=CallersToken(credential, digest, opaque=outcome.opaque))
         return outcome.identity
 
     def refuse(
@@ -172,10 +173,17 @@ class KeyUse:
     """A request under way. *end* ends it soon; it neither waits nor fails. A door may put in its own *end* and *kind*,
     and calls ``finish`` when something else answers for the end. *answering*: its answer has begun."""
 
-    __slots__ = ("_sets", "answering", "end", "expires_at", "kind")
+    __slots__ = ("_sets", "answering", "end", "expires_at", "kind", "token")
 
-    def __init__(self, sets: Sequence[set["KeyUse"]], end: Callable[[], None], expires_at: float | None) -> None:
+    def __init__(
+        self,
+        sets: Sequence[set["KeyUse"]],
+        end: Callable[[], None],
+        expires_at: float | None,
+        token: CallersToken | None,
+    ) -> None:
         self._sets = sets
+        self.token = token
         self.answering = False
         self.kind = "calls"
         self.end = end
@@ -195,12 +203,35 @@ class KeyUses:
     def __init__(self) -> None:
         self._uses: dict[str, set[KeyUse]] = {}
         self._ending: set[KeyUse] = set()
+        self._opaque: dict[str, set[KeyUse]] = {}
 
-    def begin(self, key_id: str, end: Callable[[], None], expires_at: float | None = None) -> KeyUse:
+    def begin(
+        self,
+        key_id: str,
+        end: Callable[[], None],
+        expires_at: float | None = None,
+        token: CallersToken | None = None,
+    ) -> KeyUse:
         """*expires_at*: the use ends then, in seconds since the epoch, whatever becomes of the key."""
         # A set that was emptied stays: its number is bounded by that of the keys and issuers that were ever used.
-        uses = self._uses.setdefault(key_id, set())
-        return KeyUse((uses,) if expires_at is None else (uses, self._ending), end, expires_at)
+        sets = [self._uses.setdefault(key_id, set())]
+        if expires_at is not None:
+            sets.append(self._ending)
+        if token is not None and token.opaque:
+            sets.append(self._opaque.setdefault(token.digest, set()))
+        return KeyUse(sets, end, expires_at, token)
+
+    def opaque_tokens(self) -> Mapping[str, CallersToken]:
+        """Returns the opaque tokens of what is under way, by their digests."""
+        self._opaque = {digest: uses for digest, uses in self._opaque.items() if uses}
+        given = ((digest, next(iter(uses)).token) for digest, uses in self._opaque.items())
+        return {digest: token for digest, token in given if token is not None}
+
+    def end_of_token(self, digest: str) -> None:
+        """Ends all of this opaque token."""
+        for use in list(self._opaque.pop(digest, ())):
+            use.finish()
+            use.end()
 
     def end_expired(self, now: float) -> int:
         """Ends the uses whose token has expired; returns how many."""

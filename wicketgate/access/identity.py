@@ -17,21 +17,25 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, Literal, NoReturn, Protocol
 
+KEY_PREFIX = "wg_"
+"""The beginning of every key that we make."""
+
 ACTOR_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@:/-]{0,127}")
 PERMISSION_PATTERN = re.compile(r"(?:[A-Za-z0-9_.@-]+|\*)(?::(?:[A-Za-z0-9_.@-]+|\*))*")
 
 
 class CallersToken:
-    """The access token that a request came with, for an exchange at the issuer that gave it (UP-187). It is there while
-    the request lasts, whatever keeps the identity longer. It is not shown, not compared, and goes to no other
-    process."""
+    """The access token that a request came with, for an exchange at the issuer that gave it (UP-187), or to ask about
+    it again (ACCESS-234). It is there while the request lasts, whatever keeps the identity longer. It is not shown, not
+    compared, and goes to no other process."""
 
-    __slots__ = ("_text", "digest")
+    __slots__ = ("_text", "digest", "opaque")
 
-    def __init__(self, text: str, digest: str) -> None:
+    def __init__(self, text: str, digest: str, *, opaque: bool = False) -> None:
         """*digest* is ``hash_key`` of *text*."""
         self._text = text
         self.digest = digest
+        self.opaque = opaque
 
     def reveal(self) -> str:
         """Returns the token; empty when its request is over."""
@@ -57,7 +61,7 @@ class Identity:
     Of a token: *key_id* is that of its issuer (``issuer_key_id``), *claims* are a JSON object in canonical form without
     those that differ in each token, and *expires_at* is the end of this token, in seconds since the epoch. What a token
     says of itself does not make another caller, so claims and end are not compared. *token* is there in the process
-    that the request came to, where an upstream needs it; no row has it.
+    that the request came to, where it is opaque or an upstream needs it; no row has it.
     """
 
     actor: str
@@ -102,6 +106,12 @@ def _claims(text: str) -> Mapping[str, Any]:
 def issuer_key_id(name: str) -> str:
     """Returns the ``key_id`` of all tokens of an issuer, or of a gateway in front; no key has such an id."""
     return f"issuer:{name}"
+
+
+def issuer_of(key_id: str) -> str:
+    """Returns the name of the issuer whose tokens have this ``key_id``; empty for a key."""
+    kind, colon, name = key_id.partition(":")
+    return name if colon and kind == "issuer" else ""
 
 
 LOCAL = Identity("local", ("*",))

@@ -15,6 +15,9 @@ from wicketgate.net import HttpClient, fetch
 from wicketgate.net.outgoing import TOO_SLOW, trouble_of
 
 _MOST_AT_ONCE = 16
+MOST_WAITING = 512
+"""Tokens that wait for an answer, those asked about now among them. Anybody can make tokens up: one more is told at
+once that nothing can be said."""
 
 
 class Introspector:
@@ -27,13 +30,18 @@ class Introspector:
         self._url = issuer.introspection.url
         self._http = http
         self._places = asyncio.Semaphore(_MOST_AT_ONCE)
+        self._waiting = 0
         self.trouble = ""
         """Why the last question has failed; empty if it has not."""
 
     async def claims(self, token: str) -> Mapping[str, Any]:
         """Returns what the issuer says of *token*. Raises TokenRefused for one that is not good, and IssuerAway."""
+        self._waiting += 1
         try:
-            async with self._places, asyncio.timeout(DEADLINE_S):
+            if self._waiting > MOST_WAITING:
+                raise IssuerAway("introspection: too many tokens wait for an answer")
+            # The wait for a place counts too: otherwise each would have its whole time after those before it.
+            async with asyncio.timeout(DEADLINE_S), self._places:
                 claims = await self._ask(token)
         except (httpx.RequestError, TimeoutError) as error:
             trouble = trouble_of(error) if isinstance(error, httpx.RequestError) else TOO_SLOW
@@ -42,6 +50,8 @@ class Introspector:
         except IssuerAway as away:
             self.trouble = str(away)
             raise
+        finally:
+            self._waiting -= 1
         self.trouble = ""
         if claims.get("active") is not True or claims.get("iss", self._issuer.url) != self._issuer.url:
             raise TokenRefused("unknown")

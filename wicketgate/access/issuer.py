@@ -57,11 +57,13 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class Introspection:
-    """Where and as whom to ask about opaque tokens (RFC 7662). Without *url* the issuer's own document names it."""
+    """Where and as whom to ask about opaque tokens (RFC 7662). Without *url* the issuer's own document names it. Only
+    tokens that begin with *prefix* are the issuer's."""
 
     url: str = ""
     client_id: str = ""
     client_secret: str = field(default="", repr=False)
+    prefix: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,13 +155,14 @@ def _object(part: str) -> Mapping[str, Any] | None:
 @dataclass(frozen=True, slots=True)
 class Verified:
     """A token that was verified. The end of *identity* is that of the token, or a little later for a token that is over
-    already by our clock."""
+    already by our clock. *opaque*: its issuer was asked about it."""
 
     issuer: Issuer
     identity: Identity
     audiences: frozenset[str]
     scopes: frozenset[str]
     expires_at: float
+    opaque: bool = False
 
 
 def shows_access(kind: str, claims: Mapping[str, Any]) -> bool:

@@ -8,10 +8,10 @@ import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
-from wicketgate.access.identity import Identity, Lapse, issuer_key_id
+from wicketgate.access.identity import KEY_PREFIX, Identity, Lapse, issuer_key_id
 from wicketgate.access.introspection import Introspector
 from wicketgate.access.issuer import (
     Issuer,
@@ -23,7 +23,7 @@ from wicketgate.access.issuer import (
     read_jwt,
     shows_access,
 )
-from wicketgate.access.key_sets import IssuerAway, KeySet
+from wicketgate.access.key_sets import KeySet
 from wicketgate.access.signed_headers import TrustedGateway
 from wicketgate.net import HttpClient
 
@@ -156,10 +156,13 @@ class Issuers:
         found = read_jwt(token)
         if found is not None:
             return await self._verify_jwt(token, digest, found)
+        known = self._issuer_of(token)
+        if known is None:
+            raise TokenRefused("unknown")
         # An opaque token is asked about once, however many requests come with it.
         asking = self._asking.get(digest)
         if asking is None:
-            asking = self._asking[digest] = asyncio.create_task(self._introspect(token, digest))
+            asking = self._asking[digest] = asyncio.create_task(self._introspect(known, token, digest))
             asking.add_done_callback(lambda task: self._asked(digest, task))
         await asyncio.wait([asking])
         return asking.result()
@@ -180,8 +183,8 @@ class Issuers:
             task.exception()  # whoever waited has left, and nobody else looks at it
 
     async def reach(self) -> None:
-        """Fetches the keys of all issuers, for ``states``."""
-        await asyncio.gather(*(each.keys.refresh() for each in self._known.values()))
+        """Fetches the keys of all issuers, for ``states``, which says what is wrong with one in place of the log."""
+        await asyncio.gather(*(each.keys.refresh(logged=False) for each in self._known.values()))
 
     def states(self) -> list[IssuerState]:
         return [
@@ -229,28 +232,31 @@ class Issuers:
             raise TokenRefused
         return known, claims
 
-    async def _introspect(self, token: str, digest: str) -> Verified:
-        away: IssuerAway | None = None
-        for known in list(self._known.values()):
-            if known.introspector is None:
-                continue
-            try:
-                claims = await known.introspector.claims(token)
-                return self._judged(known.issuer, claims, digest, shown=True)
-            except IssuerAway as failure:
-                away = failure
-            except TokenRefused as refused:
-                if refused.reason != "unknown":
-                    raise
-        if away is not None:
-            raise away
-        nobodys = TokenRefused("unknown")
-        self._refused.put(digest, nobodys, self.clock() + _REFUSED_KEPT_S)
-        raise nobodys
+    def _issuer_of(self, token: str) -> _Known | None:
+        """The one issuer that is asked about an opaque token. Whoever is asked could use the token in its turn, so no
+        other is shown it, and none is shown a key of ours."""
+        if token.startswith(KEY_PREFIX):
+            return None
+        for known in self._known.values():
+            asked = known.issuer.introspection
+            if asked is not None and token.startswith(asked.prefix):
+                return known
+        return None
 
-    def _judged(self, issuer: Issuer, claims: Mapping[str, Any], digest: str, *, shown: bool) -> Verified:
+    async def _introspect(self, known: _Known, token: str, digest: str) -> Verified:
+        assert known.introspector is not None
+        try:
+            claims = await known.introspector.claims(token)
+        except TokenRefused as refused:
+            self._refused.put(digest, refused, self.clock() + _REFUSED_KEPT_S)
+            raise
+        return self._judged(known.issuer, claims, digest, shown=True, opaque=True)
+
+    def _judged(
+        self, issuer: Issuer, claims: Mapping[str, Any], digest: str, *, shown: bool, opaque: bool = False
+    ) -> Verified:
         now = self.clock()
-        verified = judge(issuer, claims, now, shown=shown)
+        verified = replace(judge(issuer, claims, now, shown=shown), opaque=opaque)
         # A configuration that has come meanwhile counts.
         if (known := self._known.get(issuer.url)) is None or known.issuer is not issuer:
             raise TokenRefused

@@ -1,7 +1,8 @@
 """The keys of an issuer, fetched when they are needed (ACCESS-111 to ACCESS-113).
 
-Many requests that need the same keys wait for one fetch. Keys are fresh for ten minutes, and serve for a day while
-the issuer cannot be reached. A key that is not there is looked for again at most every ten seconds.
+Many requests that need the same keys wait for one fetch. Keys are fresh for ten minutes, are renewed beside the
+requests from half of that on, and serve for a day while the issuer cannot be reached. A key that is not there is looked
+for again at most every ten seconds.
 """
 
 import asyncio
@@ -23,12 +24,15 @@ if TYPE_CHECKING:
 log = logging.getLogger("wicketgate.access")
 
 FRESH_S = 600.0
+RENEW_S = 300.0
 STALE_S = 86_400.0
 AGAIN_S = 10.0
 RETRY_AFTER_S = 2
 """Told to a client whose issuer cannot be reached; an issuer that was never reached is asked again as often."""
 DEADLINE_S = 5.0
 MAX_BYTES = 256 * 1024
+_PATIENCE_S = 1.0
+"""A token whose key is old waits so long for the issuer to say whether it has that key still."""
 
 _MAX_KEYS = 100
 _KIND_OF = {"RS": "RSA", "PS": "RSA", "ES": "EC", "Ed": "OKP"}
@@ -168,8 +172,14 @@ class KeySet:
     async def find(self, algorithm: str, key_id: str | None) -> "Sequence[Key]":
         """Returns the keys that may have signed a token; none if the issuer has no such key. Raises IssuerAway if that
         cannot be said now."""
-        if self._age() >= FRESH_S and self._may_ask(AGAIN_S if self._keys else RETRY_AFTER_S):
-            await self.refresh()
+        age = self._age()
+        if age >= RENEW_S and self._may_ask(AGAIN_S if self._keys else RETRY_AFTER_S):
+            fetching = self._fetch()
+            if not self._held(algorithm, key_id):
+                await asyncio.wait([fetching])
+            elif age >= FRESH_S and not self.trouble:
+                # One that has not answered by then is away, as far as whoever has come can tell.
+                await asyncio.wait([fetching], timeout=max(self._tried_at + _PATIENCE_S - self._now(), 0.0))
         if not (found := self._held(algorithm, key_id)) and self._may_ask(AGAIN_S):
             await self.refresh()
             found = self._held(algorithm, key_id)
@@ -191,19 +201,24 @@ class KeySet:
         fitting = (each for each in self._keys if each.fits(algorithm))
         return [each.key for each in fitting if key_id is None or each.id in (None, key_id)][:_MOST_TRIED]
 
-    async def refresh(self) -> None:
-        """Fetches the keys, together with all who wait for them. Never raises: what came of it is in the state."""
-        if self._fetching is None:
-            self._fetching = asyncio.create_task(self._refresh(), name=f"keys of {self._name}")
-            self._fetching.add_done_callback(self._fetched)
+    async def refresh(self, *, logged: bool = True) -> None:
+        """Fetches the keys, together with all who wait for them. Never raises: what came of it is in the state, and in
+        the log if it is to be *logged*."""
         # A caller that leaves must not take the keys from the others, so it waits beside the task.
-        await asyncio.wait([self._fetching])
+        await asyncio.wait([self._fetch(logged=logged)])
+
+    def _fetch(self, *, logged: bool = True) -> "asyncio.Task[None]":
+        """Returns the fetch that is under way, or begins one."""
+        if self._fetching is None:
+            self._tried_at = self._now()
+            self._fetching = asyncio.create_task(self._refresh(logged), name=f"keys of {self._name}")
+            self._fetching.add_done_callback(self._fetched)
+        return self._fetching
 
     def _fetched(self, task: "asyncio.Task[None]") -> None:
         self._fetching = None
 
-    async def _refresh(self) -> None:
-        self._tried_at = self._now()
+    async def _refresh(self, logged: bool) -> None:
         try:
             if not self._uri:
                 document = await discover(self._http(), self._issuer)
@@ -213,7 +228,7 @@ class KeySet:
                 raise IssuerAway("there is nothing at jwks_uri")
             keys = read_keys(found)
         except IssuerAway as away:
-            if not self.trouble:
+            if logged and not self.trouble:
                 log.warning("issuer %s: its keys cannot be had: %s", self._name, away)
             self.trouble = str(away)
             self._uri = self._given_uri  # it may have moved

@@ -10,6 +10,7 @@ from pathlib import Path
 from time import monotonic, time
 from typing import TYPE_CHECKING
 
+from wicketgate.access.identity import Standing, always_good
 from wicketgate.access.seal import ApprovalSeal, Seal
 from wicketgate.config.runtime import call_policies
 from wicketgate.config.settings import AuthSettings, ModelChoice, ModelSettings, ResumeSettings, Settings
@@ -165,6 +166,7 @@ def make_approval_desk(
     measures: StorageMeasures | None = None,
     redis: "RedisLink | None" = None,
     peers: Peers | None = None,
+    stands: Standing = always_good,
 ) -> ApprovalDesk:
     """Makes the desk, which reports decisions to *report*. Raises ConfigError.
 
@@ -184,6 +186,7 @@ def make_approval_desk(
         waiting=WaitingCalls(time),
         new_id=partial(secrets.token_hex, 8),
         peers=peers,
+        stands=stands,
     )
 
 
@@ -196,6 +199,8 @@ def _used_approvals(file: Path | None, measures: StorageMeasures | None, redis: 
 
 
 def reseal(seal: Seal, desk: ApprovalDesk, settings: AuthSettings) -> None:
-    """Puts the configured keys in force. What was sealed under a key that is no longer configured is void."""
+    """Puts the configured keys in force, and who is one person. What was sealed under a key that is not configured any
+    more is void."""
+    desk.persons.replace(settings.same_person)
     seal.replace_keys(settings.ring())
     desk.sealed.seal = ApprovalSeal(seal, ttl_s=settings.approval_ttl_s)

@@ -1,19 +1,20 @@
 """Makes the credentials of callers whose tokens are exchanged, besides those that other ways give."""
 
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 from wicketgate.access.issuer import Issuer
 from wicketgate.access.issuers import Issuers
 from wicketgate.config.settings import Settings, UpstreamSettings
-from wicketgate.config.upstream_logins import exchange_of
 from wicketgate.config.upstreams import UsersOf
 from wicketgate.errors import ConfigError
 from wicketgate.login.counts import OnExchange
-from wicketgate.login.exchange import IdTokens
-from wicketgate.login.exchanged import ExchangedCredentials
 from wicketgate.login.user_credentials import UserCredentials
-from wicketgate.login.user_logins import Connect
 from wicketgate.net import Outgoing
+
+if TYPE_CHECKING:
+    from wicketgate.login.exchange import IdTokens
+    from wicketgate.login.user_logins import Connect
 
 
 def with_exchanges(
@@ -21,8 +22,8 @@ def with_exchanges(
     issuers: Issuers,
     outgoing: Outgoing,
     now: Callable[[], float],
-    id_tokens: IdTokens | None = None,
-    at_issuer: Callable[[str], Connect] | None = None,
+    id_tokens: "IdTokens | None" = None,
+    at_issuer: "Callable[[str], Connect] | None" = None,
     report: OnExchange = lambda event: None,
 ) -> UsersOf:
     """Returns what gives the credentials of callers at any upstream: *others* those of logins in a browser, this module
@@ -38,6 +39,9 @@ def with_exchanges(
     def credentials(upstream: UpstreamSettings) -> UserCredentials:
         if upstream.credentials != "exchange":
             return logins(upstream)
+        from wicketgate.config.upstream_logins import exchange_of
+        from wicketgate.login.exchanged import ExchangedCredentials
+
         assert upstream.oauth is not None and upstream.oauth.exchange is not None
         wanted = upstream.oauth.exchange.issuer
 

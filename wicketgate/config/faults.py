@@ -95,6 +95,7 @@ _VALUES_OF_OTHERS = {
 _PATTERNS = {
     ("KeySettings", "id"): "must be lower-case letters, digits and hyphens, at most 32, no hyphen first",
     ("KeySettings", "actor"): "must be letters, digits and ._@:/-, at most 128, a letter or digit first",
+    ("IntrospectionSettings", "prefix"): "must be letters, digits and ._~+/-, at most 64",
     ("UpstreamSettings", "python"): "must be package.module:registry, the module and the name of the registry in it",
 }
 

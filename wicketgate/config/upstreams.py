@@ -10,14 +10,12 @@ from time import monotonic, time
 
 from wicketgate.config.settings import Settings, UpstreamSettings
 from wicketgate.config.settings.base import revealed
-from wicketgate.config.upstream_logins import token_source
 from wicketgate.errors import ConfigError
 from wicketgate.fleet.breaker import BreakerPolicy
 from wicketgate.fleet.edge import KnownSecrets
 from wicketgate.fleet.member import Member, UpstreamLimits
 from wicketgate.fleet.server_log import ServerLog, ServerLogs
 from wicketgate.fleet.turns import Turns
-from wicketgate.login.issued import IssuedCredentials
 from wicketgate.login.user_credentials import UserCredentials
 from wicketgate.net import Credentials, Outgoing, make_http_client, origin
 from wicketgate.net.outgoing import shown_origin
@@ -252,4 +250,7 @@ def _credentials(settings: UpstreamSettings, outgoing: Outgoing, secrets: KnownS
     """Credentials besides the static headers."""
     if settings.oauth is None:
         return None
+    from wicketgate.config.upstream_logins import token_source
+    from wicketgate.login.issued import IssuedCredentials
+
     return IssuedCredentials(settings.name, token_source(settings, outgoing), time, secrets.learn)

@@ -3,8 +3,8 @@ make on it (OPS-253 to OPS-258)."""
 
 from collections.abc import Callable, Mapping, Sequence
 
-from wicketgate.access.approvers import Needs, described, fulfilled, may_approve, vote_of
-from wicketgate.access.identity import Identity
+from wicketgate.access.approvers import Needs, Persons, described, fulfilled, has_voted, may_approve, vote_of
+from wicketgate.access.identity import Identity, Standing, always_good, issuer_of
 from wicketgate.access.seal import ApprovalSeal, ApprovalSubject
 from wicketgate.engine.approvals import DENIED, DENIED_BY_OTHERS, Judging, Report, RunApprovals
 from wicketgate.engine.contract import ChatRequest
@@ -63,7 +63,8 @@ _AWAY = "No decision can be kept at the moment. Try again later."
 
 class ApprovalDesk:
     """Takes decisions of people, and settles calls by them. *report* is called with each decision. *waiting* is the
-    list of what waits, for people; *peers* have the other parts of it. *new_id* gives its handles."""
+    list of what waits, for people; *peers* have the other parts of it. *new_id* gives its handles. The word of an
+    approver counts while its identity *stands*."""
 
     def __init__(
         self,
@@ -74,12 +75,15 @@ class ApprovalDesk:
         waiting: WaitingCalls,
         new_id: Callable[[], str],
         peers: Peers | None = None,
+        stands: Standing = always_good,
     ) -> None:
         self.sealed = SealedApprovals(seal, used)
         self.waiting = waiting
         self._report = report
         self._new_id = new_id
-        self._others = OtherDesks(peers or Alone(), waiting, self._decide_by, self.settle)
+        self._stands = stands
+        self.persons = Persons()
+        self._others = OtherDesks(peers or Alone(), waiting, self._decide_by, self.settle, self.persons)
         self._judging = Judging(self.sealed, waiting, self._others, report)
 
     async def aclose(self) -> None:
@@ -138,7 +142,8 @@ class ApprovalDesk:
 
     async def _decide_by(self, id: str, decision: Decision, by: By) -> Outcome:
         """As ``decide``, for a caller at another process."""
-        identity = Identity(by.actor, tuple(by.permissions), by.key_id, roles=tuple(by.roles))
+        issuer = issuer_of(by.key_id)
+        identity = Identity(by.actor, tuple(by.permissions), by.key_id, roles=tuple(by.roles), issuer=issuer)
         context = CallContext(identity, by.correlation_id, "-", source=by.source, door=by.door)
         try:
             return "done" if await self._decide(id, decision, context) else "one_of_several"
@@ -151,7 +156,8 @@ class ApprovalDesk:
         call, identity = self.waiting.find(id), context.identity
         if call is None:
             raise NotWaiting
-        _check_approver(call, decision, identity)
+        self.waiting.drop_votes(lambda vote: vote.identity is not None and not self._stands(vote.identity))
+        _check_approver(call, decision, identity, self.persons)
         if call.args is None:
             raise TooLarge
         approval = self.sealed.opened(call.actor, call.approval)
@@ -165,7 +171,7 @@ class ApprovalDesk:
             self.waiting.drop(call)
             raise NotWaiting
         vote = vote_of(call.needs, identity, decision, self.waiting.now())
-        complete = decision == "deny" or fulfilled(call.needs, (*call.votes, vote))
+        complete = decision == "deny" or fulfilled(call.needs, (*call.votes, vote), self.persons)
         if self._report is not None:
             on = DecidedCall(call.actor, call.definition, call.args, described(call.needs), vote.by, complete=complete)
             self._report(context, call.approval, call.tool_id, _denial(call) if decision == "deny" else "", on)
@@ -176,6 +182,11 @@ class ApprovalDesk:
             call.votes = (*call.votes, vote)
         self.waiting.decide(call, decision, stands=True)
         return True
+
+    def end_of(self, key_id: str) -> Mapping[str, int]:
+        """Takes back the words of the approvers with this key, of calls that wait."""
+        self.waiting.drop_votes(lambda vote: vote.identity is not None and vote.identity.key_id == key_id)
+        return {}
 
     async def settle(self, actor: str, tool_id: str, definition: str, arguments: str, needs: Needs) -> Verdict:
         """Uses up a decision on such a call that stands here; *arguments* is their digest. An approval of others than
@@ -270,16 +281,16 @@ class _AtDesk:
             raise
 
 
-def _check_approver(call: WaitingCall, decision: Decision, identity: Identity) -> None:
+def _check_approver(call: WaitingCall, decision: Decision, identity: Identity, persons: Persons) -> None:
     """Raises NotOwn and VotedBefore for one who may not decide so on *call*. Its caller may always deny it."""
     own = call.actor == identity.actor
     if own and (not call.needs or decision == "deny"):
         return
     if own:
         raise NotCallers
-    if not may_approve(call.needs, identity, call.actor):
+    if not may_approve(call.needs, identity, call.actor, persons):
         raise NotOwn
-    if decision == "approve" and any(vote.actor == identity.actor for vote in call.votes):
+    if decision == "approve" and has_voted(call.votes, identity.actor, persons):
         raise VotedBefore
 
 

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal, cast
 
-from wicketgate.access.approvers import Needs, Vote, may_approve, needs_as_json, needs_of_json
+from wicketgate.access.approvers import Needs, Persons, Vote, may_approve, needs_as_json, needs_of_json
 from wicketgate.access.identity import Identity
 from wicketgate.engine.waiting_calls import Change, Decision, Verdict, WaitingCall, WaitingCalls
 from wicketgate.errors import NotAdmitted
@@ -64,8 +64,9 @@ Settle = Callable[[str, str, str, str, Needs], Awaitable[Verdict]]
 class OtherDesks:
     """Asks the desks of other processes, and answers theirs by *decide* and *settle* of the own one."""
 
-    def __init__(self, peers: Peers, waiting: WaitingCalls, decide: Decide, settle: Settle) -> None:
+    def __init__(self, peers: Peers, waiting: WaitingCalls, decide: Decide, settle: Settle, persons: Persons) -> None:
         self._peers = peers
+        self._persons = persons
         self._waiting = waiting
         self._decide = decide
         self._settle = settle
@@ -172,12 +173,12 @@ class OtherDesks:
     def _own_lists(self, viewer: Identity, everything: bool) -> tuple[list[WaitingCall], list[WaitingCall]]:
         waiting, decided = self._waiting.waiting(), self._waiting.decided()
         if not everything:
-            waiting = [each for each in waiting if may_read(each, viewer)]
-            decided = [each for each in decided if may_read(each, viewer)]
+            waiting = [each for each in waiting if may_read(each, viewer, self._persons)]
+            decided = [each for each in decided if may_read(each, viewer, self._persons)]
         return waiting, decided
 
     def _own_count(self, viewer: Identity, everything: bool) -> int:
-        return sum(everything or may_read(each, viewer) for each in self._waiting.waiting())
+        return sum(everything or may_read(each, viewer, self._persons) for each in self._waiting.waiting())
 
     def _changed(self, call: WaitingCall, change: Change) -> None:
         for listener in self._listeners:
@@ -199,8 +200,8 @@ class OtherDesks:
         viewer = _read_viewer(wanted)
         waiting, decided = self._own_lists(viewer, wanted["everything"])
         return {
-            "waiting": [_written(each, viewer) for each in waiting],
-            "decided": [_written(each, viewer) for each in decided],
+            "waiting": [_written(each, viewer, self._persons) for each in waiting],
+            "decided": [_written(each, viewer, self._persons) for each in decided],
         }
 
     async def _answer_count(self, wanted: Payload) -> Payload:
@@ -259,9 +260,9 @@ def _once(waiting: Iterable[WaitingCall]) -> Iterable[WaitingCall]:
             seen.add(each.same)
 
 
-def may_read(call: WaitingCall, viewer: Identity) -> bool:
+def may_read(call: WaitingCall, viewer: Identity, persons: Persons) -> bool:
     """True if *viewer* sees *call* with its arguments: its own actor, and those whom a rule names to decide on it."""
-    return viewer.actor == call.actor or may_approve(call.needs, viewer, call.actor)
+    return viewer.actor == call.actor or may_approve(call.needs, viewer, call.actor, persons)
 
 
 def _written_viewer(viewer: Identity) -> Payload:
@@ -272,12 +273,12 @@ def _read_viewer(wanted: Payload) -> Identity:
     return Identity(wanted["actor"], tuple(wanted.get("permissions", ())), roles=tuple(wanted.get("roles", ())))
 
 
-def _written(call: WaitingCall, viewer: Identity) -> Mapping[str, Any]:
+def _written(call: WaitingCall, viewer: Identity, persons: Persons) -> Mapping[str, Any]:
     """*call* for a peer, with its arguments for those who may read them. What its approval is sealed as stays here."""
     names = (each.name for each in fields(WaitingCall) if each.name not in ("args", "approval"))
     plain = {name: getattr(call, name) for name in names}
     # As JSON, because MessagePack takes neither large numbers nor halves of pairs.
-    args = None if call.args is None or not may_read(call, viewer) else json.dumps(call.args)
+    args = None if call.args is None or not may_read(call, viewer, persons) else json.dumps(call.args)
     return {
         **plain,
         "arg_names": [name.encode("utf-8", "replace").decode() for name in call.arg_names],

@@ -26,7 +26,7 @@ Decision = Literal["approve", "deny"]
 Verdict = Literal["", "run", "denied", "denied_by_others", "changed"]
 """The use of a decision for a call: empty if there is none, *changed* where the definition differs by now."""
 Change = Literal["new", "voted", "decided", "expired"]
-"""*voted*: one of several approvers has agreed."""
+"""*voted*: one of several approvers has agreed, or its word has ended."""
 
 
 @dataclass(slots=True)
@@ -129,6 +129,14 @@ class WaitingCalls:
         """Notes the word of one of several approvers; *call* stays on the list."""
         call.votes = (*call.votes, vote)
         self._tell(call, "voted")
+
+    def drop_votes(self, lost: Callable[[Vote], bool]) -> None:
+        """Takes back the words of approvers that are *lost*, of the calls that wait."""
+        for call in self._waiting.values():
+            kept = tuple(vote for vote in call.votes if not lost(vote))
+            if len(kept) < len(call.votes):
+                call.votes = kept
+                self._tell(call, "voted")
 
     def decide(self, call: WaitingCall, decision: Decision, *, stands: bool) -> None:
         """Takes *call* off the list. *stands*: its next same call is run, or refused, by this decision."""

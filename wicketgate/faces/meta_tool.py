@@ -17,6 +17,7 @@ from wicketgate.faces.surface import Refusal, SurfaceResult, SurfaceTool
 from wicketgate.gateway.calls import DryRun
 from wicketgate.gateway.options import TokenCost
 from wicketgate.gateway.runtime import ProxyRuntime
+from wicketgate.mcp_names import URL_ELICITATION_REQUIRED
 from wicketgate.ports import CallContext
 from wicketgate.results.bulk import outweighs
 from wicketgate.results.envelope import ResultEnvelope
@@ -104,7 +105,7 @@ def dry_run_result(dry: DryRun) -> SurfaceResult:
 
 # By the code of a server's error that is for the client itself, the member of its data that says what is wanted: a
 # capability that the client did not declare, or pages that a person has to open.
-_FOR_CLIENT = {-32021: "requiredCapabilities", -32042: "elicitations"}
+_FOR_CLIENT = {-32021: "requiredCapabilities", URL_ELICITATION_REQUIRED: "elicitations"}
 _MAX_UNITS = 1_000
 
 

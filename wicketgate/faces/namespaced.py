@@ -26,7 +26,6 @@ from wicketgate.faces.apps import shows_apps
 from wicketgate.faces.links import names_page, with_links, with_pages
 from wicketgate.faces.meta_tool import CONNECTING, ToolLists, json_result
 from wicketgate.faces.routing import (
-    INVALID_PARAMS,
     RoutedRequest,
     ToolNames,
     data_with_uri,
@@ -37,6 +36,7 @@ from wicketgate.faces.routing import (
 from wicketgate.faces.surface import Refusal, SurfaceResult, SurfaceTool
 from wicketgate.gateway.first_logins import CONNECT
 from wicketgate.gateway.runtime import ProxyRuntime
+from wicketgate.mcp_names import INVALID_PARAMS
 from wicketgate.ports import CallContext, UpstreamStatus
 
 log = logging.getLogger("wicketgate.namespaced")

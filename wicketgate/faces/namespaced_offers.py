@@ -19,7 +19,6 @@ from wicketgate.faces.links import with_links
 from wicketgate.faces.namespaced import UPSTREAM_FAILED, NamespacedFace
 from wicketgate.faces.namespaced_skills import NamespacedSkills, shown_children
 from wicketgate.faces.routing import (
-    INVALID_PARAMS,
     RoutedRequest,
     data_with_uri,
     join_name,
@@ -32,6 +31,7 @@ from wicketgate.fleet.features import ADDRESS, FeatureChange, FeatureFleet, Feat
 from wicketgate.gateway.offer_screening import OfferScreening
 from wicketgate.gateway.plugin_chain import Blocked
 from wicketgate.gateway.runtime import ProxyRuntime
+from wicketgate.mcp_names import INVALID_PARAMS
 from wicketgate.plugin_api import Request
 from wicketgate.ports import CallContext
 

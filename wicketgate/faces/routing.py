@@ -15,10 +15,10 @@ from wicketgate.catalog.selectable import SelectableItem
 from wicketgate.catalog.tool_id import ToolId
 from wicketgate.faces.surface import Refusal
 from wicketgate.faces.uris import MAX_URI_CHARS, shown_uri, split_uri
+from wicketgate.mcp_names import INVALID_PARAMS
 
 SEPARATOR = "__"
 
-INVALID_PARAMS = -32602
 
 # The tool names that model APIs accept.
 SPEAKABLE = re.compile(r"[a-zA-Z0-9_-]{1,64}")

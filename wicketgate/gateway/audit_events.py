@@ -8,14 +8,16 @@ import asyncio
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from wicketgate.gateway.audit import AuditedOperation, Auditor, AuditOutcome, AuditRecord, Watch, approval_mark
 from wicketgate.log_text import correlation_id
 from wicketgate.login.counts import ExchangeEvent, ExchangeOutcome
-from wicketgate.login.grants import GrantEvent, GrantEventKind
 from wicketgate.ports import CallContext
 from wicketgate.random_ids import random_id
+
+if TYPE_CHECKING:
+    from wicketgate.login.grants import GrantEvent, GrantEventKind
 
 WINDOW_S = 60.0
 PER_SOURCE = 10
@@ -24,7 +26,7 @@ IN_ALL = 300
 """Those without a known key that are recorded within a window."""
 _MAX_DETAIL = 500
 _MAX_NAME = 300
-_OF_GRANTS: Mapping[GrantEventKind, tuple[str, AuditOutcome]] = {
+_OF_GRANTS: Mapping["GrantEventKind", tuple[str, AuditOutcome]] = {
     "granted": ("granted", "allowed"),
     "refused": ("refused", "allowed"),
     "revoked": ("revoked", "allowed"),
@@ -110,7 +112,7 @@ class AuditEvents:
             detail="; ".join(filter(None, (refusal, on.told if on is not None else ""))),
         )
 
-    def of_grant(self, event: GrantEvent) -> None:
+    def of_grant(self, event: "GrantEvent") -> None:
         """An account was connected or disconnected, or its issuer took its login no more."""
         what, outcome = _OF_GRANTS[event.kind]
         self.connection(event.by, event.upstream, f"{what}: {event.actor or 'the gate'} at {event.issuer}", outcome)

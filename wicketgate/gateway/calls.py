@@ -44,6 +44,7 @@ from wicketgate.gateway.skill_files import admit_file
 from wicketgate.gateway.snapshot import Snapshot
 from wicketgate.login.user_credentials import GrantName
 from wicketgate.login.waiting import NoWaiting
+from wicketgate.mcp_names import URL_ELICITATION_REQUIRED
 from wicketgate.plugin_api import Request
 from wicketgate.ports import TOOL_CHANGED, Approver, CallContext, PendingCall, PerUser, own_approver
 from wicketgate.results.firewall import is_bulky
@@ -52,7 +53,6 @@ from wicketgate.schemas.validation import is_bulky_json
 log = logging.getLogger("wicketgate.calls")
 
 CLAIMED = "This call was sent before, and what became of it is not known. It was not made again."
-_PAGES_TO_OPEN = -32042
 _ASK_FOR_LOGIN = frozenset({"prompts/get", "resources/read"})
 """Besides calls of tools. What comes unasked, such as a completion, sends nobody to a page."""
 
@@ -396,7 +396,7 @@ def _file_of(item: SelectableItem, args: Mapping[str, Any]) -> SelectableItem:
 def _check_pages(server: str, refused: UpstreamRefused) -> None:
     """Leave in *refused* only pages that a person may be sent to, because clients open those of an error as they open
     those of a question (FACE-86)."""
-    if refused.upstream_code != _PAGES_TO_OPEN:
+    if refused.upstream_code != URL_ELICITATION_REQUIRED:
         return
     refused.data, left_out = pages_of(server, refused.data)
     for why in left_out:

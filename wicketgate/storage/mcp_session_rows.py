@@ -3,9 +3,8 @@
 import json
 from collections.abc import Collection
 
-from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
-
 from wicketgate.faces.mcp.kept_sessions import KeptSession
+from wicketgate.mcp_names import HANDSHAKE_PROTOCOL_VERSIONS
 
 
 def packed_facts(session: KeptSession) -> bytes:

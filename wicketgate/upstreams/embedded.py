@@ -13,8 +13,6 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from mcp_types import CONNECTION_CLOSED, REQUEST_TIMEOUT, PaginatedRequestParams
-
 from wicketgate.errors import (
     GatewayError,
     UpstreamError,
@@ -24,6 +22,7 @@ from wicketgate.errors import (
     UpstreamUnavailable,
 )
 from wicketgate.log_text import META_KEY
+from wicketgate.mcp_names import CONNECTION_CLOSED, REQUEST_TIMEOUT
 from wicketgate.ports import CallContext, UpstreamStatus
 
 Handler = Callable[[str, Mapping[str, Any], CallContext], Awaitable[Mapping[str, Any]]]
@@ -154,6 +153,9 @@ class McpClientUpstream:
         if "cursor" in self._listing:
             return {"cursor": cursor}
         if "params" in self._listing:
+            # Such a session is the SDK's, so its types are there.
+            from mcp_types import PaginatedRequestParams
+
             return {"params": PaginatedRequestParams(cursor=cursor)}
         raise UpstreamError(f"{self._shown_name} has more tools than its session can list: list_tools takes no cursor.")
 

@@ -9,11 +9,12 @@ from tests.app.console.test_approvals import decide, desk, read, waiting_totals
 from tests.app.console.test_approvals_anywhere import heard
 from tests.contract.replicas import two_gates
 from tests.contract.test_approvals import READ, Conversation, asked, results
-from tests.contract.test_other_approvers import LEAD, SECOND, TWIN, ask_of, gated
+from tests.contract.test_other_approvers import KEYS, LEAD, SECOND, TWIN, ask_of, gated
 from tests.support.redis import RedisServer, redis_server
 from tests.support.requirement import requirement
 from tests.support.script import ScriptModel, calls, says
 from tests.support.service import OPERATOR_KEY, OTHER_KEY, FileServer, running_service
+from wicketgate.config.settings import Settings
 
 
 @pytest.fixture(scope="module")
@@ -73,3 +74,19 @@ async def test_a_chat_goes_on_at_the_other_gate(redis: RedisServer, decision: st
         result = results(await talk.go_on())["c1"]
         assert result.get("error") == (None if decision == "approve" else "denied by an approver")
         assert len(others.calls) == (decision == "approve")
+
+
+@requirement("ACCESS-236")
+async def test_a_word_given_at_another_gate_ends_with_its_key_where_the_call_waits(redis: RedisServer) -> None:
+    files, others = FileServer(), FileServer()
+    async with two_gates(redis.url, [[files], [others]], **gated(count=2)) as (here, there):
+        await read(here)
+        ask = await ask_of(there)
+        assert await decide(there, ask["id"], "approve", LEAD) == 200
+        # The key was never used at the gate where the call waits, and is taken out there.
+        without = [each for each in KEYS if each["id"] != "lead"]
+        changed = {**gated(count=2, keys=without), "storage": {"url": redis.url}}
+        await here.app.state.gate.apply(Settings.model_validate(changed))
+        assert await decide(there, ask["id"], "approve", SECOND) == 200
+        assert (await read(here)).json()["code"] == "APPROVAL_REQUIRED"
+        assert files.calls == others.calls == []

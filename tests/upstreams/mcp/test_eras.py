@@ -12,6 +12,7 @@ from tests.support.requirement import requirement
 from wicketgate.upstreams.mcp.asking import own_capabilities
 from wicketgate.upstreams.mcp.call import Gone, Malformed, Refused
 from wicketgate.upstreams.mcp.eras import Agreement, Negotiation, Stamp, header_value, mirrored_arguments
+from wicketgate.upstreams.mcp.introduction import ServerCapabilities
 
 DISCOVERED = {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {"listChanged": True}}}
 INITIALIZED = {"protocolVersion": "2025-06-18", "capabilities": {}, "serverInfo": {"name": "s", "version": "1"}}
@@ -113,7 +114,7 @@ def test_a_handshake_that_agrees_on_nothing_says_why(result: dict[str, Any], rea
 
 @requirement("UP-37", "UP-7")
 def test_the_newer_era_stamps_every_request_and_the_older_one_only_its_headers() -> None:
-    modern = Stamp(Agreement("2026-07-28", t.ServerCapabilities(), ""))
+    modern = Stamp(Agreement("2026-07-28", ServerCapabilities(), ""))
     meta = modern.meta(progress_token="t")
     assert meta[t.PROTOCOL_VERSION_META_KEY] == "2026-07-28"
     assert meta[t.CLIENT_INFO_META_KEY]["name"] == "wicketgate"
@@ -121,7 +122,7 @@ def test_the_newer_era_stamps_every_request_and_the_older_one_only_its_headers()
     assert (meta["progressToken"], meta[t.LOG_LEVEL_META_KEY]) == ("t", "info")
     assert modern.meta(capabilities={})[t.CLIENT_CAPABILITIES_META_KEY] == {}
     assert modern.headers("resources/read", {"uri": "a:é"})["mcp-name"] == "=?base64?YTrDqQ==?="
-    old = Stamp(Agreement("2025-06-18", t.ServerCapabilities(), ""))
+    old = Stamp(Agreement("2025-06-18", ServerCapabilities(), ""))
     assert old.meta(progress_token="t") == {"progressToken": "t"}
     assert old.headers("tools/call", {"name": "x"}) == {"mcp-protocol-version": "2025-06-18"}
 
@@ -167,7 +168,7 @@ def test_arguments_are_mirrored_as_the_sdk_does(schema: Any, arguments: dict[str
     assert (mirrored is None) == (find_invalid_x_mcp_header(schema) is not None)
     if mirrored is not None:
         assert mirrored == x_mcp_header_map(schema)
-        stamp = Stamp(Agreement("2026-07-28", t.ServerCapabilities(), ""))
+        stamp = Stamp(Agreement("2026-07-28", ServerCapabilities(), ""))
         headers = stamp.headers("tools/call", {"name": "x", "arguments": arguments}, mirrored)
         ours = {name: value for name, value in headers.items() if name.startswith("Mcp-Param-")}
         assert ours == mcp_param_headers(mirrored, arguments)

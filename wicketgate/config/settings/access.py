@@ -13,7 +13,7 @@ from wicketgate.access.identity import ACTOR_PATTERN, HashedKey, Identity, parse
 from wicketgate.access.policy import AccessDefault, AccessPolicy, AccessRule
 from wicketgate.catalog.name_patterns import split_pattern
 from wicketgate.config.settings.base import SECTION, WORD, Section, refuse_repeats, word_or_section
-from wicketgate.config.settings.issuers import IssuerSettings, TrustedHeaderSettings
+from wicketgate.config.settings.issuers import IssuerSettings, TrustedHeaderSettings, refuse_doubtful_tokens
 
 _MIN_SEAL_KEY_CHARS = 32
 _NOT_A_TIME = "must be a time as in ISO 8601, with its zone: 2027-01-31T00:00:00Z"
@@ -100,6 +100,8 @@ class AuthSettings(Section):
     """Seal approvals and request states: the first seals, all open. All replicas need the same ones. Without any, what
     is sealed is void when the process ends. Empty ones are left out: an old key may come from a variable that is unset.
     """
+    same_person: tuple[tuple[str, ...], ...] = ()
+    """Actors that are one person, each group a list: ``[[ann, "corp:ann"]]``. Approvers are counted by persons."""
     approval_ttl_s: float = Field(default=3_600.0, ge=1, le=30 * 86_400)
     """Time in which an approval is good."""
     audit_key: SecretStr | None = None
@@ -130,11 +132,24 @@ class AuthSettings(Section):
             raise ValueError("holds the same key twice")
         return ring
 
+    @field_validator("same_person")
+    @classmethod
+    def _once(cls, groups: tuple[tuple[str, ...], ...]) -> tuple[tuple[str, ...], ...]:
+        if any(len(group) < 2 for group in groups):
+            raise ValueError('name two actors or more of each person: [[ann, "corp:ann"]]')
+        actors = [actor for group in groups for actor in group]
+        for actor in actors:
+            if not ACTOR_PATTERN.fullmatch(actor):
+                raise ValueError(f"not an actor: {actor[:40]!r}")
+        refuse_repeats("actor", actors)
+        return groups
+
     @field_validator("issuers")
     @classmethod
     def _distinct(cls, issuers: tuple[IssuerSettings, ...]) -> tuple[IssuerSettings, ...]:
         refuse_repeats("name", (issuer.name for issuer in issuers))
         refuse_repeats("issuer", (issuer.issuer for issuer in issuers))
+        refuse_doubtful_tokens(issuers)
         return issuers
 
     @model_validator(mode="after")

@@ -31,7 +31,7 @@ def is_secret_name(name: str) -> bool:
 class Section(BaseModel):
     """Frozen; an unknown key is an error. The text of a ValidationError shows no value, which may be a secret."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, defer_build=True)
 
 
 def check_url(field: str, url: str) -> None:

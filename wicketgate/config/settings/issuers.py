@@ -1,13 +1,15 @@
 """The issuers whose tokens are accepted, and the gateway in front whose signed headers are: parts of ``auth``."""
 
 import re
+from collections.abc import Iterable
 from ipaddress import ip_network
+from itertools import permutations
 from typing import Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
-from wicketgate.access.identity import parse_permissions
+from wicketgate.access.identity import KEY_PREFIX, parse_permissions
 from wicketgate.access.issuer import BrowserClient, Grant, Introspection, Issuer
 from wicketgate.access.signed_headers import TrustedGateway
 from wicketgate.config.settings.base import LOOPBACK_HOSTS, Section, check_url
@@ -43,14 +45,23 @@ class IntrospectionSettings(Section):
     """The name by which the issuer knows this service."""
     client_secret: SecretStr
     """By a variable: ``${INTROSPECTION_SECRET}``."""
+    prefix: str = Field(default="", pattern=r"^[A-Za-z0-9._~+/-]{0,64}$")
+    """What its tokens begin with: others are not shown to it. Needed where several issuers are asked."""
 
     @field_validator("url")
     @classmethod
     def _usable(cls, url: str) -> str:
         return _secure("url", url) if url else url
 
+    @field_validator("prefix")
+    @classmethod
+    def _not_ours(cls, prefix: str) -> str:
+        if prefix.startswith(KEY_PREFIX):
+            raise ValueError(f"{KEY_PREFIX} begins the keys of this service, which no issuer is shown")
+        return prefix
+
     def made(self) -> Introspection:
-        return Introspection(self.url, self.client_id, self.client_secret.get_secret_value())
+        return Introspection(self.url, self.client_id, self.client_secret.get_secret_value(), self.prefix)
 
 
 class BrowserLoginSettings(Section):
@@ -188,6 +199,22 @@ class IssuerSettings(Section):
             None if self.introspection is None else self.introspection.made(),
             None if self.login is None else self.login.made(),
         )
+
+
+def refuse_doubtful_tokens(issuers: Iterable[IssuerSettings]) -> None:
+    """Raises ValueError where an opaque token could be that of several issuers: each would be shown the others'."""
+    prefixes = {each.name: each.introspection.prefix for each in issuers if each.introspection is not None}
+    without = [name for name, prefix in prefixes.items() if not prefix]
+    if len(prefixes) > 1 and without:
+        raise ValueError(
+            f"{', '.join(without)}: several issuers are asked about opaque tokens, so give each an "
+            "introspection.prefix, what its tokens begin with; or leave introspection out of all but one"
+        )
+    for one, other in permutations(prefixes, 2):
+        if prefixes[other].startswith(prefixes[one]):
+            raise ValueError(
+                f"{one} and {other}: the tokens of both begin alike by introspection.prefix, so neither is known by it"
+            )
 
 
 class TrustedHeaderSettings(Section):

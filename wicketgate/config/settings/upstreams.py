@@ -8,8 +8,6 @@ from urllib.parse import quote_plus, unquote, unquote_plus, urlsplit
 from pydantic import Field, SecretStr, ValidationInfo, field_validator, model_validator
 
 from wicketgate.config.settings.base import LOOPBACK_HOSTS, Seconds, Section, check_url, is_secret_name, revealed
-from wicketgate.login.assertion import read_private_key
-from wicketgate.login.authorize import OWN_PARAMETERS
 from wicketgate.upstreams.openapi.document import is_base_url
 
 
@@ -119,6 +117,8 @@ class ExchangeSettings(Section):
     @classmethod
     def _readable(cls, key: SecretStr | None) -> SecretStr | None:
         if key is not None:
+            from wicketgate.login.assertion import read_private_key
+
             read_private_key(key.get_secret_value())
         return key
 
@@ -184,6 +184,8 @@ class OAuthSettings(Section):
     @classmethod
     def _readable(cls, key: SecretStr | None) -> SecretStr | None:
         if key is not None:
+            from wicketgate.login.assertion import read_private_key
+
             read_private_key(key.get_secret_value())
         return key
 
@@ -205,8 +207,11 @@ class OAuthSettings(Section):
             raise ValueError("private_key and auth_method: private_key_jwt belong together")
         if self.resource not in ("auto", "omit"):
             check_url("resource", self.resource)
-        if own := OWN_PARAMETERS.intersection(self.authorize_params):
-            raise ValueError(f"authorize_params: {', '.join(sorted(own))} cannot be set here")
+        if self.authorize_params:
+            from wicketgate.login.authorize import OWN_PARAMETERS
+
+            if own := OWN_PARAMETERS.intersection(self.authorize_params):
+                raise ValueError(f"authorize_params: {', '.join(sorted(own))} cannot be set here")
         return self
 
     @property

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import mcp_types as t
+from wicketgate.mcp_names import INVALID_PARAMS, INVALID_REQUEST, PARSE_ERROR
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,24 +33,24 @@ def fault_of(text: bytes | str) -> Fault | None:
     try:
         message = json.loads(text)
     except RecursionError:
-        return Fault(t.INVALID_REQUEST, "The message is nested too deeply.")
+        return Fault(INVALID_REQUEST, "The message is nested too deeply.")
     except ValueError:
-        return Fault(t.PARSE_ERROR, "The message is not valid JSON.")
+        return Fault(PARSE_ERROR, "The message is not valid JSON.")
     if isinstance(message, list):
-        return Fault(t.INVALID_REQUEST, "A batch is not part of MCP: send one message at a time.")
+        return Fault(INVALID_REQUEST, "A batch is not part of MCP: send one message at a time.")
     if not isinstance(message, dict):
-        return Fault(t.INVALID_REQUEST, "A message must be a JSON object.")
+        return Fault(INVALID_REQUEST, "A message must be a JSON object.")
     request_id = _id_of(message)
     if message.get("jsonrpc") != "2.0":
-        return Fault(t.INVALID_REQUEST, 'A message must have "jsonrpc": "2.0".', request_id)
+        return Fault(INVALID_REQUEST, 'A message must have "jsonrpc": "2.0".', request_id)
     if "method" not in message and ("result" in message or "error" in message):
         return None
     if "id" in message and request_id is None:
-        return Fault(t.INVALID_REQUEST, "The id of a request must be a string or an integer.")
+        return Fault(INVALID_REQUEST, "The id of a request must be a string or an integer.")
     if not isinstance(message.get("method"), str):
-        return Fault(t.INVALID_REQUEST, "A request must name its method.", request_id)
+        return Fault(INVALID_REQUEST, "A request must name its method.", request_id)
     if not isinstance(message.get("params", {}), dict):
-        return Fault(t.INVALID_PARAMS, "params must be an object.", request_id)
+        return Fault(INVALID_PARAMS, "params must be an object.", request_id)
     return None
 
 

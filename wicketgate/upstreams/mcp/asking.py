@@ -8,8 +8,7 @@ server only where the operator said so (``upstreams[].forward``).
 from collections.abc import Collection, Mapping
 from typing import Any, Literal
 
-from mcp_types import METHOD_NOT_FOUND
-
+from wicketgate.mcp_names import METHOD_NOT_FOUND
 from wicketgate.ports import SILENT, CallContext, Caller, CannotAsk, PassingCaller
 
 ELICIT = "elicitation/create"

@@ -9,10 +9,9 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol, Self
 
-from mcp_types import HEADER_MISMATCH, URL_ELICITATION_REQUIRED
-
 from wicketgate.errors import InputRequired, UpstreamError
 from wicketgate.log_text import META_KEY
+from wicketgate.mcp_names import HEADER_MISMATCH, URL_ELICITATION_REQUIRED
 from wicketgate.ports import CallContext, CannotAsk, InputAnswers
 from wicketgate.upstreams.mcp import tasks
 from wicketgate.upstreams.mcp.asking import CAPABILITY, ELICIT, offered, offered_methods

@@ -13,12 +13,23 @@ from dataclasses import dataclass
 from importlib.metadata import version as installed
 from typing import Any, Literal
 
-import mcp_types as t
-from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_HANDSHAKE_VERSION, MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
+from wicketgate.mcp_names import (
+    CLIENT_CAPABILITIES_META_KEY,
+    CLIENT_INFO_META_KEY,
+    HANDSHAKE_PROTOCOL_VERSIONS,
+    LATEST_HANDSHAKE_VERSION,
+    LOG_LEVEL_META_KEY,
+    METHOD_NOT_FOUND,
+    MODERN_PROTOCOL_VERSIONS,
+    PROTOCOL_VERSION_META_KEY,
+    SERVER_INFO_META_KEY,
+    UNSUPPORTED_PROTOCOL_VERSION,
+)
 from wicketgate.upstreams.mcp.asking import own_capabilities
 from wicketgate.upstreams.mcp.call import Gone, Malformed, Refused
+from wicketgate.upstreams.mcp.introduction import Discovered, Initialized, ServerCapabilities
 from wicketgate.upstreams.mcp.session import OutgoingRequest
 
 VERSION_HEADER = "mcp-protocol-version"
@@ -42,7 +53,7 @@ _NAMED_BY = {
 _LOG_LEVEL = "info"
 """Servers of 2026-07-28 log only for requests that ask for it; messages below it are rarely worth a stream."""
 _CLIENT = {"name": "wicketgate", "version": installed("wicketgate")}
-_NO_HANDSHAKE = (t.METHOD_NOT_FOUND, t.UNSUPPORTED_PROTOCOL_VERSION)
+_NO_HANDSHAKE = (METHOD_NOT_FOUND, UNSUPPORTED_PROTOCOL_VERSION)
 _NOT_MODERN = ("does not speak MCP 2026-07-28", "set era to auto or 2025-11-25")
 _MAX_INSTRUCTIONS = 2_000
 _MAX_SPELLING = 256
@@ -82,7 +93,7 @@ class Agreement:
     """The agreement with a server: the version of MCP, and what the server can do."""
 
     version: str
-    capabilities: t.ServerCapabilities
+    capabilities: ServerCapabilities
     instructions: str
     spellings: tuple[str, ...] = ()
     """The name and the title that the server gives itself."""
@@ -164,11 +175,11 @@ class Stamp:
         *progress_token*: its caller listens."""
         meta = dict(self._envelope)
         if self._modern and capabilities is not None:
-            meta[t.CLIENT_CAPABILITIES_META_KEY] = capabilities
+            meta[CLIENT_CAPABILITIES_META_KEY] = capabilities
         if progress_token is not None:
             meta["progressToken"] = progress_token
             if self._modern:
-                meta[t.LOG_LEVEL_META_KEY] = _LOG_LEVEL
+                meta[LOG_LEVEL_META_KEY] = _LOG_LEVEL
         return meta
 
     def headers(
@@ -194,18 +205,16 @@ def header_value(text: str) -> str:
 
 def _envelope(version: str, capabilities: Mapping[str, Any]) -> dict[str, Any]:
     return {
-        t.PROTOCOL_VERSION_META_KEY: version,
-        t.CLIENT_INFO_META_KEY: _CLIENT,
-        t.CLIENT_CAPABILITIES_META_KEY: capabilities,
+        PROTOCOL_VERSION_META_KEY: version,
+        CLIENT_INFO_META_KEY: _CLIENT,
+        CLIENT_CAPABILITIES_META_KEY: capabilities,
     }
 
 
 def _discovered(result: Mapping[str, Any]) -> Agreement | None:
     """None for a server that does not speak the newer era after all."""
-    # A hint about caching that is out of range says nothing about the era.
-    given = {key: value for key, value in result.items() if key not in ("ttlMs", "cacheScope")}
     try:
-        found = t.DiscoverResult.model_validate({"ttlMs": 0, "cacheScope": "private", **given})
+        found = Discovered.model_validate(result)
     except ValidationError:
         return None
     mutual = [version for version in MODERN_PROTOCOL_VERSIONS if version in found.supported_versions]
@@ -213,13 +222,13 @@ def _discovered(result: Mapping[str, Any]) -> Agreement | None:
         return None
     instructions = (found.instructions or "")[:_MAX_INSTRUCTIONS]
     return Agreement(
-        mutual[-1], found.capabilities, instructions, _spellings((found.meta or {}).get(t.SERVER_INFO_META_KEY))
+        mutual[-1], found.capabilities, instructions, _spellings((found.meta or {}).get(SERVER_INFO_META_KEY))
     )
 
 
 def _initialized(result: Mapping[str, Any]) -> Agreement:
     try:
-        found = t.InitializeResult.model_validate(result)
+        found = Initialized.model_validate(result)
     except ValidationError:
         raise Malformed("does not speak MCP") from None
     if found.protocol_version not in HANDSHAKE_PROTOCOL_VERSIONS:
@@ -236,7 +245,7 @@ def _spellings(info: object) -> tuple[str, ...]:
 
 def _supported(error: Exception) -> list[str] | None:
     """The versions that an "unsupported version" names."""
-    if isinstance(error, Refused) and error.code == t.UNSUPPORTED_PROTOCOL_VERSION:
+    if isinstance(error, Refused) and error.code == UNSUPPORTED_PROTOCOL_VERSION:
         match error.data:
             case {"supported": list(versions)} if all(isinstance(version, str) for version in versions):
                 return versions

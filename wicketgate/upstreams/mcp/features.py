@@ -10,11 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
 
-import mcp_types as t
-
 from wicketgate.catalog.skills import SKILLS
 from wicketgate.errors import GatewayError, UpstreamError, UpstreamRefused
 from wicketgate.fleet.features import FeatureChange, FeatureKind, FeatureSupport, ListChanged, ResourceChanged
+from wicketgate.mcp_names import METHOD_NOT_FOUND
 from wicketgate.ports import CallContext
 from wicketgate.upstreams.mcp.call import Gone, Malformed, Refused
 from wicketgate.upstreams.mcp.client import McpClient, read_pages
@@ -81,7 +80,7 @@ class McpFeatures:
         except TimeoutError:
             raise UpstreamError(f"{self._name} did not give all its {kind} in time.") from None
         except UpstreamRefused as refused:
-            if refused.upstream_code == t.METHOD_NOT_FOUND:
+            if refused.upstream_code == METHOD_NOT_FOUND:
                 return []
             raise
 

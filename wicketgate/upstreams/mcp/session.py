@@ -12,9 +12,8 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
-from mcp_types import METHOD_NOT_FOUND
-
 from wicketgate.access.shares import full_scope
+from wicketgate.mcp_names import METHOD_NOT_FOUND
 from wicketgate.upstreams.mcp.asking import ELICIT, ROOTS, unanswered
 from wicketgate.upstreams.mcp.call import Call
 from wicketgate.upstreams.mcp.wire import Message, params_of

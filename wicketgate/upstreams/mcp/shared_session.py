@@ -12,12 +12,12 @@ from itertools import count
 
 import msgspec
 
+from wicketgate.mcp_names import METHOD_NOT_FOUND
 from wicketgate.upstreams.mcp.wire import DAMAGED, Raw
 
 Parts = dict[str, msgspec.Raw]
 """A message, or a member of one, whose own members are still encoded."""
 
-METHOD_NOT_FOUND = -32601
 _TOKEN = "progressToken"  # noqa: S105  # a name of the protocol
 _SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
 

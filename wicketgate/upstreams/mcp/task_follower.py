@@ -11,8 +11,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from mcp_types import INVALID_PARAMS, METHOD_NOT_FOUND
-
 from wicketgate.errors import (
     GatewayError,
     InputRequired,
@@ -23,6 +21,7 @@ from wicketgate.errors import (
     UpstreamTimeout,
     UpstreamUnavailable,
 )
+from wicketgate.mcp_names import INVALID_PARAMS, METHOD_NOT_FOUND
 from wicketgate.ports import CallContext, InputAnswers
 from wicketgate.upstreams.mcp.call import NOT_VALID, Malformed, Refused, clean, refusal, reported
 from wicketgate.upstreams.mcp.client import whole, with_answers

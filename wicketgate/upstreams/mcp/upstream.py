@@ -11,12 +11,11 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from mcp_types import METHOD_NOT_FOUND
-
 from wicketgate.errors import ConnectRequired, LoginNeeded, UpstreamUnavailable
 from wicketgate.fleet.member import loop_time
 from wicketgate.fleet.server_log import ServerEventKind
 from wicketgate.fleet.turns import Turns
+from wicketgate.mcp_names import METHOD_NOT_FOUND
 from wicketgate.net.outgoing import told, trouble_of
 from wicketgate.ports import CallContext, PingAnswer, UpstreamStatus
 from wicketgate.upstreams.mcp.asking import offered

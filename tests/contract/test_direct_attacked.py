@@ -1,0 +1,145 @@
+"""Attacks on requests that are answered past the SDK's server, and on what makes calls cheap."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from tests.contract.test_direct_way import ERAS, META, NEWER, OLDER, WAYS, Door, both_ways, told
+from tests.support.requirement import requirement
+from tests.support.service import running_service
+from tests.support.wire_client import messages_in
+from wicketgate.ports import CallContext
+from wicketgate.results.bulk import json_bytes
+from wicketgate.upstreams.embedded import StubUpstream
+
+
+def nested(depth: int) -> list[Any]:
+    value: list[Any] = []
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+RESULTS: dict[str, Mapping[str, Any]] = {
+    "deep": {"content": [], "structuredContent": {"a": nested(1_500)}},
+    "unwritable": {"content": [], "structuredContent": {"a": float("inf"), "b": "\ud800"}},
+}
+
+
+def odd_server() -> StubUpstream:
+    """``deep`` and ``unwritable`` give what a Python tool can, and a wire cannot. ``text`` takes a text, says its
+    schema."""
+
+    async def answer(name: str, arguments: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]:
+        return RESULTS.get(name, {"content": []})
+
+    tools = [
+        {"name": name, "description": "d", "inputSchema": {"type": "string" if name == "text" else "object"}}
+        for name in (*RESULTS, "text")
+    ]
+    return StubUpstream(tools, answer, name="odd")
+
+
+def refuse_constant(name: str) -> Any:
+    raise AssertionError(f"{name} is not JSON")
+
+
+@requirement("FACE-135")
+@ERAS
+@pytest.mark.parametrize(
+    "direct",
+    [
+        pytest.param(
+            True, marks=pytest.mark.xfail(strict=True, reason="a 500 of the service, which is no JSON-RPC message")
+        ),
+        False,
+    ],
+    ids=["direct", "sdk"],
+)
+async def test_a_result_that_is_too_deep_is_answered_as_a_message(era: str, direct: bool) -> None:
+    async with running_service(upstreams=[odd_server()], settings={"mcp": {"direct": direct}}) as service:
+        answer = await (await Door(service, era).open()).call("odd__deep", id=7)
+    (message,) = messages_in(answer)
+    assert (answer.status_code, message["id"]) == (200, 7)
+    assert "error" in message or message["result"]["isError"]
+
+
+@requirement("FACE-135")
+@ERAS
+@pytest.mark.xfail(strict=True, reason="written() falls back to an encoder that writes Infinity and NaN")
+async def test_an_answer_is_json_whatever_a_tool_gives(era: str) -> None:
+    async with running_service(upstreams=[odd_server()], settings={"mcp": {"direct": True}}) as service:
+        answer = await (await Door(service, era).open()).call("odd__unwritable")
+    json.loads(answer.text, parse_constant=refuse_constant)
+
+
+@requirement("EXEC-27")
+@pytest.mark.xfail(strict=True, reason="the encoder for half characters writes Infinity and NaN")
+def test_what_is_kept_of_a_result_is_json() -> None:
+    written = json_bytes(RESULTS["unwritable"]["structuredContent"])
+    assert written is not None
+    json.loads(written.decode("utf-8", "surrogatepass"), parse_constant=refuse_constant)
+
+
+@requirement("EXEC-60", "EXEC-1")
+@pytest.mark.xfail(strict=True, reason="plain_fit says yes to a text for a schema whose root is no object")
+async def test_arguments_that_are_no_object_are_refused_whatever_the_schema_says() -> None:
+    async with running_service(upstreams=[odd_server()]) as service:
+        answer = await service.http.post("/operations/call", json={"operation": "/odd/text", "input": "x"})
+        assert (answer.status_code, answer.json().get("code")) == (422, "INVALID_INPUT")
+
+
+@requirement("FACE-135")
+@pytest.mark.xfail(strict=True, reason="a missing Mcp-Name header equals an empty name")
+async def test_a_call_without_a_name_in_its_head_is_refused_as_the_sdk_does() -> None:
+    async with both_ways() as services:
+        answers = []
+        for service in services:
+            params = {"name": "", "arguments": {}, "_meta": META}
+            message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+            answers.append(told(await Door(service, NEWER).post(message, **{"Mcp-Method": "tools/call"})))
+    assert answers[0] == answers[1]
+
+
+@requirement("FACE-135")
+@pytest.mark.xfail(strict=True, reason="the page of no cursor is kept under the key of an empty one")
+@WAYS
+async def test_an_empty_cursor_means_the_same_before_and_after_a_listing(direct: bool) -> None:
+    async with running_service(upstreams=[odd_server()], settings={"mcp": {"direct": direct}}) as service:
+        door = await Door(service, OLDER).open()
+        before = told(await door.ask("tools/list", {"cursor": ""}))
+        await door.ask("tools/list")
+        assert told(await door.ask("tools/list", {"cursor": ""})) == before
+
+
+_NULLS = """
+import sys
+from wicketgate.access.conditions import Asked, CannotEvaluate, Condition
+from wicketgate.access.identity import Identity
+
+condition, caller = Condition("args.force"), Identity("a", ("tools:*",))
+
+def ask(times):
+    for _ in range(times):
+        try:
+            condition.holds(Asked(caller, {"force": None}, claims=False))
+        except CannotEvaluate:
+            pass
+
+ask(10)
+before = sys.getrefcount(None)
+ask(1_000)
+assert sys.getrefcount(None) > before - 100, f"{before - sys.getrefcount(None)} references to None are lost"
+"""
+
+
+@requirement("ACCESS-12")
+@pytest.mark.xfail(strict=True, reason="the CEL binding gives up a reference to None that it does not own")
+def test_a_condition_that_comes_to_null_leaves_none_alone() -> None:
+    """In a process of its own, because a process that has lost all references to None dies."""
+    ended = subprocess.run([sys.executable, "-c", _NULLS], capture_output=True, text=True, timeout=40)
+    assert ended.returncode == 0, ended.stderr[-500:]
