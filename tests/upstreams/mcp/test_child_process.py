@@ -250,7 +250,7 @@ def test_messages_one_at_a_time_and_then_many_come_in_order(
         env = {"READ": str(read)}
         child = await ChildProcess.start([sys.executable, "-c", ECHOES_READS], env, None, Hearing(), grace_s=BOUND_S)
         try:
-            for number in range(0, 40):
+            for number in range(40):
                 child.write(b"%03d" % number)
                 for _ in range(3):
                     await asyncio.sleep(0)
