@@ -5,13 +5,12 @@
 """
 
 import os
-import secrets
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from time import monotonic, time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from fastapi import FastAPI
@@ -66,10 +65,26 @@ from wicketgate.log_text import Redactor
 from wicketgate.login.waiting import Waiting
 from wicketgate.models.provider import Provider
 from wicketgate.ports import Upstream
+from wicketgate.random_ids import random_id
 
 if TYPE_CHECKING:
     from app.mcp_door import McpDoors
     from routers.connect import ConnectPages
+
+
+_OUTERMOST = frozenset({"ServerErrorMiddleware", "ExceptionTelemetryMiddleware", "AppBodyLimitMiddleware"})
+
+
+class Service(FastAPI):
+    """The framework without its outermost layers, in which all of a request and of its answer would be wrapped once
+    more: what escapes the application, bodies and telemetry are the business of the middleware here."""
+
+    def build_middleware_stack(self) -> ASGIApp:
+        stack: Any = super().build_middleware_stack()
+        while type(stack).__name__ in _OUTERMOST:
+            stack = stack.app
+        served: ASGIApp = stack
+        return served
 
 
 def create_app(
@@ -153,7 +168,7 @@ def _make_app(
     # Without the framework's documentation pages, which load scripts from other hosts.
     pace = Pace()
     workers = WorkerMetrics(place, metrics.render) if place is not None else None
-    app = FastAPI(
+    app = Service(
         title="Wicketgate",
         version=VERSION,
         lifespan=lambda app: service_lifespan(gate, doors, program, local, metrics.loop_late, pace, workers),
@@ -194,9 +209,7 @@ def _make_app(
         app.add_middleware(CorsMiddleware, rule=HostRule((), (), server.allowed_origins))
     hosts = [f"{server.host}:*", *server.allowed_hosts, *filter(None, [urlsplit(server.public_url).netloc])]
     app.add_middleware(HostMiddleware, rule=HostRule(LOOPBACK_HOSTS, hosts, server.allowed_origins))
-    app.add_middleware(
-        CorrelationMiddleware, new_id=lambda: f"req_{secrets.token_hex(12)}", measure=metrics.http_answer
-    )
+    app.add_middleware(CorrelationMiddleware, new_id=lambda: f"req_{random_id()}", measure=metrics.http_answer)
     app.add_middleware(ClientAddressMiddleware, proxies=TrustedProxies(server.trusted_proxies))
     app.add_middleware(PaceMiddleware, pace=pace)
     return app

@@ -224,6 +224,7 @@ def _sessions(face: str, kept: McpSessionStore, peers: Peers, fail: FailModes, l
 def _revoke(exchange: Exchange, use: KeyUse, refuse: Callable[[], None]) -> None:
     """Ends a POST whose key is not good any more: with a JSON-RPC error in an answer that has begun, otherwise with
     *refuse* (FACE-40)."""
-    exchange.end(NO_LONGER_VALID)
-    if not use.answering:
+    if use.answering:
+        exchange.end(NO_LONGER_VALID)
+    else:
         refuse()

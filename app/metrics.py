@@ -69,6 +69,7 @@ class Metrics:
             registry=self._registry,
         )
         self._paths: frozenset[str] = frozenset()
+        self._of_answers: dict[tuple[str, int], tuple[Counter, Histogram]] = {}
         self._auth_failures = Counter(
             "wicketgate_auth_failures",
             "Requests without a credential that is good, by reason.",
@@ -94,8 +95,13 @@ class Metrics:
 
     def http_answer(self, path: str, status: int, seconds: float) -> None:
         label = path if path in self._paths else _OTHER
-        self._http.labels(label, status).inc()
-        self._http_seconds.labels(label).observe(seconds)
+        series = self._of_answers.get((label, status))
+        if series is None:
+            series = self._http.labels(label, status), self._http_seconds.labels(label)
+            self._of_answers[label, status] = series
+        answers, took = series
+        answers.inc()
+        took.observe(seconds)
 
     def loop_late(self, seconds: float) -> None:
         self._loop_lag.observe(seconds)

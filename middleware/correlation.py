@@ -33,9 +33,8 @@ class CorrelationMiddleware:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
-        sent = next((value.strip().decode("latin-1") for key, value in scope["headers"] if key == _HEADER), "")
         state = scope.setdefault("state", {})
-        state["correlation_id"] = sent if is_correlation_id(sent) else self._new_id()
+        state["correlation_id"] = _sent(scope) or self._new_id()
         token = correlation_id.set(state["correlation_id"])
         status, began_s = 0, 0.0
         started = time.monotonic()
@@ -64,3 +63,12 @@ class CorrelationMiddleware:
                 extra={"fields": {"status": status, "duration_ms": took_ms, "client": client[0] if client else ""}},
             )
             correlation_id.reset(token)
+
+
+def _sent(scope: Scope) -> str:
+    """The id that came with the request; empty if there is none, or the first is not well formed."""
+    for key, value in scope["headers"]:
+        if key == _HEADER:
+            sent: str = value.strip().decode("latin-1")
+            return sent if is_correlation_id(sent) else ""
+    return ""

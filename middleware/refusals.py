@@ -7,7 +7,8 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Generator, Iterable
+from typing import Any
 
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
@@ -71,13 +72,20 @@ class BodyLimitMiddleware:
             nonlocal seen, waited_s, whole
             if whole:
                 return await receive()
-            started = time.monotonic()
+            steps = receive().__await__()
             try:
-                async with asyncio.timeout(self._longest_wait_s(seen) - waited_s):
-                    message = await receive()
-            except TimeoutError:
-                raise HTTPException(408, "The request body did not arrive in time") from None
-            waited_s += time.monotonic() - started
+                waits_for = next(steps)
+            except StopIteration as there:
+                message: Message = there.value
+            else:
+                # Only what has not come yet is worth a deadline.
+                started = time.monotonic()
+                try:
+                    async with asyncio.timeout(self._longest_wait_s(seen) - waited_s):
+                        message = await _Begun(steps, waits_for)
+                except TimeoutError:
+                    raise HTTPException(408, "The request body did not arrive in time") from None
+                waited_s += time.monotonic() - started
             whole = not message.get("more_body", False)
             if message["type"] == "http.request":
                 seen += len(message.get("body", b""))
@@ -96,6 +104,27 @@ class BodyLimitMiddleware:
 
     def _text(self) -> str:
         return f"The request body is larger than {self._max_bytes} bytes"
+
+
+class _Begun(Awaitable[Message]):
+    """The rest of an awaitable whose first step has been made: *waits_for* is what it waits for."""
+
+    def __init__(self, steps: Generator[Any, Any, Message], waits_for: Any) -> None:
+        self._steps = steps
+        self._waits_for = waits_for
+
+    def __await__(self) -> Generator[Any, Any, Message]:
+        waits_for = self._waits_for
+        while True:
+            try:
+                try:
+                    yield waits_for
+                except BaseException as thrown:
+                    waits_for = self._steps.throw(thrown)
+                else:
+                    waits_for = next(self._steps)
+            except StopIteration as end:
+                return end.value  # type: ignore[no-any-return]
 
 
 class LastResortMiddleware:

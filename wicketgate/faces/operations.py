@@ -9,7 +9,7 @@ import base64
 import binascii
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
@@ -298,7 +298,7 @@ class Operations:
 
         async def one(number: int, call: object) -> BatchOutcome:
             request_id = f"{context.correlation_id}.{number}"
-            own = replace(context, correlation_id=request_id, caller=SILENT, answers=None)
+            own = context.having(correlation_id=request_id, caller=SILENT, answers=None)
             async with slots:
                 try:
                     return BatchOutcome(request_id, await self.call(call if isinstance(call, Mapping) else {}, own))

@@ -11,7 +11,6 @@ from base64 import b64decode, b64encode
 from binascii import Error as NotBase64
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, TypeVar
 
 import msgspec
@@ -186,7 +185,7 @@ class Edge:
         """*context* with a caller that is given what the upstream says while the call runs, cleaned."""
         if context.caller is SILENT:
             return context  # an upstream knows this one by identity
-        return replace(context, caller=_EdgeCaller(context.caller, self))
+        return context.having(caller=_EdgeCaller(context.caller, self))
 
     async def _refused(self, refused: UpstreamRefused) -> UpstreamRefused:
         refusal, data = self.secrets.mask_cut(refused.refusal), await self.clean(refused.data)

@@ -7,7 +7,7 @@ which waiting counts. Where there is room, that is a few look-ups and one timer.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -290,7 +290,7 @@ class Member:
         """*context* with a caller who is given what the upstream says, cleaned, and has time to answer; what it is
         given of progress puts the deadline off."""
         if context.caller is not SILENT:
-            context = replace(context, caller=PatientCaller(context.caller, deadline))
+            context = context.having(caller=PatientCaller(context.caller, deadline))
         return self._edge.heard_by(context)
 
     async def _queue(self, actor: str, timeout_s: float) -> float:

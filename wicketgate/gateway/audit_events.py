@@ -5,7 +5,6 @@ Nothing waits for them. A flood of failed logins fills no disk: so many a minute
 """
 
 import asyncio
-import secrets
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from wicketgate.gateway.audit import AuditedOperation, Auditor, AuditOutcome, Au
 from wicketgate.log_text import correlation_id
 from wicketgate.login.counts import ExchangeEvent, ExchangeOutcome
 from wicketgate.ports import CallContext
+from wicketgate.random_ids import random_id
 
 if TYPE_CHECKING:
     from wicketgate.login.grants import GrantEvent, GrantEventKind
@@ -169,7 +169,7 @@ class AuditEvents:
         fields = {"actor": "", "correlation_id": correlation_id.get(), **fields}
         fields["detail"] = fields["detail"][:_MAX_DETAIL]
         if operation in _WATCHED:
-            fields["call_id"] = secrets.token_hex(12)  # by which the console finds it
+            fields["call_id"] = random_id()  # by which the console finds it
         record = AuditRecord(clock.now(), operation, outcome=outcome, **fields)
         if self._auditor is not None:
             self._auditor.record_soon(record)

@@ -1,7 +1,6 @@
 """The record of one call, from its beginning to its end, with what happens to it in between (ACCESS-23, ACCESS-62)."""
 
 import asyncio
-import secrets
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
 from types import TracebackType
@@ -41,6 +40,7 @@ from wicketgate.gateway.audit import (
 )
 from wicketgate.gateway.plugin_chain import Stage
 from wicketgate.ports import Approver, CallContext, CallMarks, PendingCall
+from wicketgate.random_ids import random_id
 from wicketgate.results.firewall import is_bulky
 
 _MAX_ID = 300
@@ -80,7 +80,7 @@ class AuditedCall:
         self._began = 0.0
         self._before_s = BEFORE_S
         self._refused = False
-        self._call_id = "" if auditor is None and watch is None else secrets.token_hex(12)
+        self._call_id = "" if auditor is None and watch is None else random_id()
         self.tool_id = tool_id
         self.server = ""
         self.arguments = ""

@@ -279,7 +279,7 @@ class Calls:
             if found.result is not None:
                 note.cached = note.answered = True
                 return found.result
-        context = replace(context, marks=note.marks)
+        context = context.having(marks=note.marks)
         # Claim and intent: kept before the call leaves, once for all attempts.
         may_write = policy.may_write(item, redirected=redirected)
         if may_write and context.claim is not None and not await context.claim():

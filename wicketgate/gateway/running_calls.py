@@ -197,8 +197,24 @@ class RunningCall(Generic[T]):
     async def settled(self, timeout_s: float | None) -> bool:
         """Wait for its end, for *timeout_s* at the longest; true if it has ended. Cancelling the waiter leaves the call
         alone."""
-        if not self._task.done():
-            await asyncio.wait([self._task], timeout=timeout_s)
+        if self._task.done():
+            return True
+        # As asyncio.wait, which costs three times as much for one task.
+        loop = asyncio.get_running_loop()
+        over = loop.create_future()
+
+        def wake(_: object = None) -> None:
+            if not over.done():
+                over.set_result(None)
+
+        self._task.add_done_callback(wake)
+        timer = None if timeout_s is None else loop.call_later(timeout_s, wake)
+        try:
+            await over
+        finally:
+            self._task.remove_done_callback(wake)
+            if timer is not None:
+                timer.cancel()
         return self._task.done()
 
     def at_end(self, told: Callable[[], None]) -> None:

@@ -4,7 +4,6 @@ ROUTE-57)."""
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
 from wicketgate.errors import Forbidden, GatewayError, InputRequired, UpstreamError
@@ -65,9 +64,9 @@ class ServerWords:
         """The result of *send*, which is given the caller to speak to. Raises what *send* raises; InputRequired holds
         the questions as they may be put."""
         caller = context.caller if context.caller is SILENT else _HeardCaller(context.caller, self)
-        context = replace(context, caller=caller, marks=self._note.marks)
+        context = context.having(caller=caller, marks=self._note.marks)
         if context.answers is not None:
-            context = replace(context, answers=await self._answers(context.answers))
+            context = context.having(answers=await self._answers(context.answers))
         for _ in range(_MAX_ROUNDS):
             try:
                 return await send(context)
@@ -82,7 +81,7 @@ class ServerWords:
                     raise UpstreamError(f"{self._request.server} asks for something that is put to nobody.") from None
                 # Nobody is asked, and the server learns so at once.
                 cancelled = {key: dict(CANCELLED) for key in asked.requests}
-                context = replace(context, answers=InputAnswers(cancelled, asked.request_state))
+                context = context.having(answers=InputAnswers(cancelled, asked.request_state))
         raise UpstreamError(f"{self._request.server} asked for input again and again; the call was given up.")
 
     async def shown(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any] | None:

@@ -6,6 +6,7 @@ import signal
 import sys
 from collections.abc import Callable, Coroutine
 from itertools import permutations
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -188,3 +189,97 @@ async def test_haste_ends_the_grace_of_a_child_that_is_being_ended() -> None:
     haste.set()
     async with asyncio.timeout(BOUND_S):
         await stopping
+
+
+ECHOES_READS = (
+    "import os\nprint('ready', flush=True)\nwritten = open(os.environ['READ'], 'ab', 0)\n"
+    "while data := os.read(0, 1_000_000): written.write(data); os.write(1, b'%d\\n' % len(data))"
+)
+
+
+class Reading(Hearing):
+    def __init__(self) -> None:
+        super().__init__()
+        self.said = b""
+
+    def output(self, data: bytes) -> None:
+        self.said += data
+        super().output(data)
+
+
+@requirement("FACE-141")
+@pytest.mark.parametrize("run", runners())
+def test_what_is_written_in_one_turn_of_the_loop_comes_in_one_piece_and_in_order(
+    run: Callable[[Coroutine[Any, Any, None]], None], tmp_path: Path
+) -> None:
+    read = tmp_path / "read"
+
+    async def play() -> None:
+        reading = Reading()
+        env = {"READ": str(read)}
+        child = await ChildProcess.start([sys.executable, "-c", ECHOES_READS], env, None, reading, grace_s=BOUND_S)
+
+        async def said(text: bytes) -> None:
+            while not reading.said.endswith(text):
+                reading.heard.clear()
+                await reading.heard.wait()
+
+        try:
+            async with asyncio.timeout(BOUND_S):
+                await said(b"ready\n")
+                for number in range(32):
+                    child.write(b"%02d" % number)
+                await said(b"\n64\n")
+                # What waits goes out before its input is closed.
+                child.write(b"last")
+        finally:
+            await child.stop()
+
+    run(play())
+    assert read.read_bytes() == b"".join(b"%02d" % number for number in range(32)) + b"last"
+
+
+@requirement("FACE-141")
+@pytest.mark.parametrize("run", runners())
+def test_messages_one_at_a_time_and_then_many_come_in_order(
+    run: Callable[[Coroutine[Any, Any, None]], None], tmp_path: Path
+) -> None:
+    read = tmp_path / "read"
+
+    async def play() -> None:
+        env = {"READ": str(read)}
+        child = await ChildProcess.start([sys.executable, "-c", ECHOES_READS], env, None, Hearing(), grace_s=BOUND_S)
+        try:
+            for number in range(40):
+                child.write(b"%03d" % number)
+                for _ in range(3):
+                    await asyncio.sleep(0)
+            for number in range(40, 400):
+                child.write(b"%03d" % number)
+        finally:
+            await child.stop()
+
+    run(play())
+    assert read.read_bytes() == b"".join(b"%03d" % number for number in range(400))
+
+
+@requirement("FACE-141")
+@pytest.mark.parametrize("run", runners())
+def test_much_in_one_turn_is_held_back_no_longer_than_its_bound(
+    run: Callable[[Coroutine[Any, Any, None]], None],
+) -> None:
+    async def play() -> None:
+        hearing = Hearing()
+        child = await ChildProcess.start([sys.executable, "-c", SURVIVED], {}, None, hearing, grace_s=0.1)
+        try:
+            async with asyncio.timeout(BOUND_S):
+                await hearing.heard.wait()
+                assert child._stdin is not None
+                for _ in range(10_000):
+                    child.write(b"x" * 1_000)
+                # All in this turn, and nobody reads: some four megabytes are kept at most.
+                assert 3_000_000 < child._stdin.get_write_buffer_size() < 5_000_000
+        finally:
+            await child.stop()
+
+    run(play())

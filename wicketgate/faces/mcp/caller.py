@@ -29,6 +29,7 @@ from pydantic import ValidationError
 from wicketgate.access.identity import Identity
 from wicketgate.access.seal import Seal
 from wicketgate.errors import Forbidden, InputRequired, UpstreamError
+from wicketgate.faces.mcp.exchange import within_exchange
 from wicketgate.faces.mcp.kept_sessions import CHANGES_KEY, SessionChange, SessionChanges, SessionsAway
 from wicketgate.faces.mcp.outbox import Outbox
 from wicketgate.faces.mcp.request import McpRequest
@@ -79,6 +80,10 @@ class McpCaller(ABC):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._outbox.close(written=error is None)
+
+    def within_exchange(self) -> AbstractContextManager[None]:
+        """Ends its block when the exchange of the request is over."""
+        return within_exchange(self._asked)
 
     @property
     @abstractmethod

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from wicketgate.faces.mcp.direct_caller import Channel, DirectCaller
 from wicketgate.faces.mcp.direct_requests import MODERN, DirectRequest, names_header
-from wicketgate.faces.mcp.exchange import within_exchange
+from wicketgate.faces.mcp.exchange import WithinOwnExchange
 from wicketgate.faces.mcp.fit import fitted, written
 from wicketgate.faces.mcp.server import TOOLS_FRESH_MS, McpDoor
 from wicketgate.ports import CallContext
@@ -72,7 +72,7 @@ class DirectDoor:
             case "tools/call":
                 return await self._called(asked, caller)
             case "tools/list":
-                with within_exchange(asked):
+                with WithinOwnExchange(asked):
                     return await self._listed(asked, self._door.context_of(asked, caller))
             case _:
                 return {}

@@ -17,6 +17,7 @@ from mcp_types.methods import validate_client_result
 
 from wicketgate.faces.mcp.caller import McpCaller, Notification, Question, reaches
 from wicketgate.faces.mcp.direct_requests import MODERN, DirectRequest
+from wicketgate.faces.mcp.exchange import WithinOwnExchange
 from wicketgate.faces.mcp.fit import written
 
 _LAST_WORDS_S = 5.0
@@ -68,6 +69,10 @@ class DirectCaller(McpCaller):
     @property
     def capabilities(self) -> Mapping[str, Any]:
         return self._direct.capabilities
+
+    def within_exchange(self) -> AbstractContextManager[None]:
+        # The task is that of the request, unless the call may be held for an answer.
+        return WithinOwnExchange(self._direct) if self.answers == "never" else super().within_exchange()
 
     async def progress(self, progress: float, total: float | None, message: str | None) -> None:
         return

@@ -1,7 +1,9 @@
 """The HTTP exchange that a request came in: what runs for the request ends with it (FACE-13, FACE-40)."""
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import TracebackType
 
 import anyio
 from mcp.shared.exceptions import MCPError
@@ -14,18 +16,33 @@ from wicketgate.faces.mcp.request import McpRequest
 EXCHANGE = "wicketgate.exchange"
 
 
+AGAIN_S = 5.0
+"""What has caught a cancellation by mistake is cancelled once more. Cleaning up takes no longer, and must not be broken
+off."""
+
+
 class Exchange:
     """A handle on what runs for one request, maybe in a task of its session."""
 
     def __init__(self) -> None:
-        self.scope = anyio.CancelScope()
         self.reason = "The client has left."
+        self.over = False
+        self._cancel: Callable[[], None] | None = None
 
     def end(self, reason: str = "") -> None:
         """Cancels what runs. *reason* is for a client that is still there. Later calls do nothing."""
-        if reason and not self.scope.cancel_called:
-            self.reason = reason
-        self.scope.cancel()
+        if self.over:
+            return
+        self.over = True
+        self.reason = reason or self.reason
+        if self._cancel is not None:
+            self._cancel()
+
+    def runs(self, cancel: Callable[[], None] | None) -> None:
+        """*cancel* ends what runs from now on; None: nothing does."""
+        self._cancel = cancel
+        if self.over and cancel is not None:
+            cancel()
 
 
 @contextmanager
@@ -38,7 +55,59 @@ def within_exchange(ctx: McpRequest) -> Iterator[None]:
         yield
         return
     exchange: Exchange = ctx.request.scope[EXCHANGE]
-    with exchange.scope:
-        yield
-    if exchange.scope.cancelled_caught:
-        raise MCPError(own_code(REQUEST_TIMEOUT, ctx), exchange.reason)
+    scope = anyio.CancelScope()
+    exchange.runs(scope.cancel)
+    try:
+        with scope:
+            yield
+    finally:
+        exchange.runs(None)
+    if scope.cancelled_caught:
+        raise _ended(ctx, exchange)
+
+
+class WithinOwnExchange:
+    """As ``within_exchange``, where the block runs in the task of its own HTTP request and has no scopes of the SDK in
+    it: at a tenth of the cost."""
+
+    def __init__(self, ctx: McpRequest) -> None:
+        assert ctx.request is not None
+        self._ctx = ctx
+        self._exchange: Exchange = ctx.request.scope[EXCHANGE]
+        self._cancels = 0
+        self._next: asyncio.Handle | None = None
+
+    def __enter__(self) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._task = task
+        self._before = task.cancelling()
+        self._exchange.runs(self._cancel_soon)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._exchange.runs(None)
+        if self._next is None:
+            return
+        self._next.cancel()
+        cancelling = self._task.cancelling()
+        for _ in range(self._cancels):
+            cancelling = self._task.uncancel()
+        # Somebody else may have cancelled the task too, and that is not ours to end.
+        if self._cancels and kind is asyncio.CancelledError and cancelling <= self._before:
+            raise _ended(self._ctx, self._exchange) from None
+
+    def _cancel_soon(self) -> None:
+        # Not at once: a task that is cancelled by itself would be interrupted where it waits next, maybe after the
+        # block.
+        self._next = asyncio.get_running_loop().call_soon(self._cancel)
+
+    def _cancel(self) -> None:
+        self._cancels += 1
+        self._task.cancel()
+        self._next = asyncio.get_running_loop().call_later(AGAIN_S, self._cancel)
+
+
+def _ended(ctx: McpRequest, exchange: Exchange) -> MCPError:
+    return MCPError(own_code(REQUEST_TIMEOUT, ctx), exchange.reason)

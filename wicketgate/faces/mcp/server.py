@@ -7,7 +7,6 @@ older era), unless the face itself answers with JSON-RPC errors. Long lists go o
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import replace
 from typing import Any, TypeVar, cast
 
 from mcp import types as t
@@ -45,7 +44,6 @@ from wicketgate.faces.mcp.changes import Announcer
 from wicketgate.faces.mcp.codes import is_answered_by, mcp_error
 from wicketgate.faces.mcp.elsewhere import Elsewhere, TaskState, not_now, state_of
 from wicketgate.faces.mcp.envelope import RequestCheck
-from wicketgate.faces.mcp.exchange import within_exchange
 from wicketgate.faces.mcp.extensions import ShownExtensions
 from wicketgate.faces.mcp.fit import ToolListings, ToolNames, failure_json, result_json
 from wicketgate.faces.mcp.held import Asked, HeldCall, HeldCaller, HeldCalls, NotHeld
@@ -278,7 +276,7 @@ class McpDoor:
         Raises MCPError, GatewayError if the client cannot be asked, and the other errors of *run*.
         """
         try:
-            with within_exchange(asked):
+            with caller.within_exchange():
                 async with caller:
                     answer = await self._run_for(asked, caller, given, run)
         except Refusal as refusal:
@@ -317,7 +315,7 @@ class McpDoor:
         def run_held(held: HeldCaller, given: InputAnswers | None) -> Awaitable[R]:
             # A client that knows tasks needs no handle.
             context = self.context_of(asked, AttendedCaller(held) if after_s is None else held, given)
-            return run(replace(context, on_tool=held.tools.add, asked_in_line=lambda: held.has_no_request))
+            return run(context.having(on_tool=held.tools.add, asked_in_line=lambda: held.has_no_request))
 
         label = str((asked.params or {}).get("name", ""))
         return await self._held.begin(caller, self._who(asked), label, run_held, given=given, after_s=after_s)

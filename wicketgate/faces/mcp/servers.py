@@ -18,6 +18,7 @@ from wicketgate.faces.transparent import INSTRUCTIONS, TransparentFace
 from wicketgate.gateway.lifecycle import Lifecycle
 from wicketgate.gateway.options import ExposureMode
 from wicketgate.gateway.runtime import ProxyRuntime
+from wicketgate.random_ids import random_id
 
 _START_DEADLINE_S = 10.0
 _MAX_MESSAGE_BYTES = 4 << 20
@@ -51,7 +52,7 @@ class _StdioServer(ABC):
             version=version("wicketgate"),
             seal=Seal((), secrets.token_bytes(32), time, lambda: secrets.token_urlsafe(12)),
             local=self._identity,
-            new_id=lambda: f"req_{secrets.token_hex(12)}",
+            new_id=lambda: f"req_{random_id()}",
         )
         door.server.name = self._name
         runtime.watch(door.list_changed)

@@ -6,7 +6,6 @@ server only where the operator said so (``upstreams[].forward``).
 """
 
 from collections.abc import Collection, Mapping
-from dataclasses import replace
 from typing import Any, Literal
 
 from wicketgate.mcp_names import METHOD_NOT_FOUND
@@ -70,7 +69,7 @@ def offered(context: CallContext, forward: Collection[str]) -> CallContext:
     """*context* with its caller as far as the server may use it."""
     if context.caller is SILENT or isinstance(context.caller, OfferedCaller):
         return context
-    return replace(context, caller=OfferedCaller(context.caller, forward))
+    return context.having(caller=OfferedCaller(context.caller, forward))
 
 
 class OfferedCaller(PassingCaller):
