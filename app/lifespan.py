@@ -317,7 +317,7 @@ def chat_lines(url: str, local: LocalKey | None, question: str) -> list[str]:
 
 
 def _credential_lines(settings: Settings) -> list[str]:
-    """What callers come with, of all that is configured."""
+    """Names the credentials with which callers come, of all that is configured."""
     auth = settings.auth
     lines = [*_CONFIGURED_KEYS] if auth.keys else []
     if auth.issuers:

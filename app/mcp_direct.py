@@ -24,7 +24,7 @@ _WATCH_AFTER_S = 0.05
 """Most calls have been answered by then, and need nobody to notice that their client leaves."""
 
 _CANCELLED = -32800
-"""What the SDK answers to a request of the handshake era that its client has cancelled."""
+"""The SDK's answer to a request of the handshake era that its client has cancelled."""
 
 _JSON = (b"content-type", b"application/json")
 _EVENTS = (

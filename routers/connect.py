@@ -371,7 +371,7 @@ def _page(connect: ConnectPages, answer: Answer) -> Answer:
 
 
 def _shown(server: str, issuer: str, scopes: Iterable[str]) -> str:
-    """What stands for these on a page."""
+    """The spelling of these on a page."""
     return row_key("consent", server, issuer, *sorted(scopes))
 
 

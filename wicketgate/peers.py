@@ -125,7 +125,7 @@ class PeerAnswers:
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """What the others answered, by their ids. *unreached*: the number of those that did not, one where not even their
+    """The answers of the others, by their ids. *unreached*: the number of those that did not, one where not even their
     number is known."""
 
     given: Mapping[str, Payload] = field(default_factory=dict)

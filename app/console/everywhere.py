@@ -1,4 +1,4 @@
-"""What an operator does in the console, done at the other processes of the service too (OPS-294 to OPS-296)."""
+"""Acts of an operator in the console, done at the other processes of the service too (OPS-294 to OPS-296)."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass

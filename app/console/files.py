@@ -31,7 +31,7 @@ _TYPES = {
 _PACKED = (".html", ".js", ".mjs", ".css", ".svg")
 _IMPORTS = {"preact": "preact.mjs", "preact/hooks": "hooks.mjs", "htm": "htm.module.js"}
 _FIRST = "app.js"
-"""What the shell runs."""
+"""The scripts that the shell runs."""
 _IMPORT = re.compile(r"""^import\b[^;]*?["']([^"';]+)["'];""", re.MULTILINE)
 _SAFE = {
     "x-content-type-options": "nosniff",

@@ -150,7 +150,7 @@ class _CycleTransport:
         self.close = protocol.close_in_order
 
     def expect_head(self) -> None:
-        """What is written next begins an answer. If it does not, because an earlier answer goes on, it is only written
+        """The next write begins an answer. If it does not, because an earlier answer goes on, it is only written
         a little later."""
         self._head_comes = True
 

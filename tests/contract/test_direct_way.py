@@ -97,7 +97,7 @@ async def both_ways(*, settings: Mapping[str, Any] | None = None) -> AsyncIterat
 
 
 def told(answer: httpx.Response) -> tuple[Any, ...]:
-    """What the client of *answer* is told, whatever the way."""
+    """The message to the client of *answer*, whatever the way."""
     headers = {key: value for key, value in answer.headers.items() if key not in OF_ONE_WAY | OF_ONE_ANSWER}
     # The SDK refuses some headers in plain text.
     said = messages_in(answer) if "content-type" in answer.headers else answer.text

@@ -57,8 +57,8 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class Introspection:
-    """Where and as whom to ask about opaque tokens (RFC 7662). Without *url* the issuer's own document names it. Only
-    tokens that begin with *prefix* are the issuer's."""
+    """The place, and the client, for questions about opaque tokens (RFC 7662). Without *url* the issuer's own document
+    names it. Only tokens that begin with *prefix* are the issuer's."""
 
     url: str = ""
     client_id: str = ""

@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 
 class _Kept(Generic[T]):
-    """What is known of tokens, by their digests: the latest, each until its time, in seconds since the epoch."""
+    """The facts of tokens, by their digests: the latest, each until its time, in seconds since the epoch."""
 
     def __init__(self) -> None:
         self._by_digest: OrderedDict[str, tuple[T, float]] = OrderedDict()

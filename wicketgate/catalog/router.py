@@ -345,7 +345,7 @@ _NOTHING = _Indexed((), 0)
 
 
 def weights_for(query: str, learned: Learned) -> Learned:
-    """What *learned* has at this moment for the terms of *query*, for a Router in another thread."""
+    """The words of *learned* at this moment for the terms of *query*, for a Router in another thread."""
     asked = _query_terms(query[:MAX_QUERY_CHARS])
     return FixedWeights({term: dict(learned.weights(term)) for term in asked})
 

@@ -1,4 +1,4 @@
-"""What callers with the same rights see of one catalog, and how much of it is kept (BROWSE-75, BROWSE-76)."""
+"""The view of callers with the same rights on one catalog, and how much of it is kept (BROWSE-75, BROWSE-76)."""
 
 from collections import OrderedDict
 from collections.abc import Hashable, Sequence

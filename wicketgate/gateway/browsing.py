@@ -113,7 +113,7 @@ class Browsing:
         return snapshot.catalog.router.explained(query, k, visible, learned=self._learning.words(context))
 
     async def _off_the_loop(self, ranked: "_Ranked[T]", query: str, k: int, context: CallContext) -> T:
-        """What *ranked* gives before the catalog and the rules in force, which may be others than when it began
+        """The result of *ranked* before the catalog and the rules in force, which may be others than when it began
         (BROWSE-41)."""
         while True:
             snapshot, access = in_force = self._in_force()

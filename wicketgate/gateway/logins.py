@@ -96,7 +96,7 @@ class Logins:
         raise need
 
     async def _outcome(self, flow: str, *, in_place: bool) -> LoginOutcome:
-        """What has become of the login within the time of one attempt; *in_place*: within its life."""
+        """The outcome of the login within the time of one attempt; *in_place*: within its life."""
         outcome: LoginOutcome = "waiting"
         for _ in range(_MAX_ASKED if in_place else 1):
             outcome = await self._waiting.outcome(flow, self._held_s)

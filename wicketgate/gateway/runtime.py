@@ -123,7 +123,7 @@ class ProxyRuntime:
             self.first_logins,
             cache_stable=cache_stable,
         )
-        """What browses need besides their answers, and their answers with reasons."""
+        """The needs of browses besides their answers, and their answers with reasons."""
         self.viewing = Viewing(self._in_force, self._audited, self._archive, self.running, self.kept)
         """Views of the calls that may outlive their requests."""
 

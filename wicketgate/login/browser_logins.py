@@ -35,7 +35,7 @@ _MAX_COOKIE = 4_000
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a browser was asked: *url* is where it goes, *cookie* what it keeps until it comes back."""
+    """The question to a browser: *url* is where it goes, *cookie* what it keeps until it comes back."""
 
     url: str
     cookie: str
@@ -93,7 +93,7 @@ class BrowserLogins:
         return Asked(url, f"{name}.{ends_at}.{urlsafe_b64encode(self._rows.seal.seal(row)).decode()}")
 
     async def finish(self, cookie: str, came: Mapping[str, str]) -> CameBack:
-        """Who has logged in, by the query parameters that *came* back. Raises LoginFailure and LoginsAway."""
+        """The person that has logged in, by the query that *came* back. Raises LoginFailure and LoginsAway."""
         state = came.get("state", "")
         name, value = self._opened(cookie, state)
         issuer, client = self._client(name)

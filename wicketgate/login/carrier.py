@@ -103,7 +103,7 @@ class Carrier:
         return Answer(reply.status, reply.body, reply.cut), onward
 
     async def refusal_at(self, url: str) -> Refusal | None:
-        """How the tool server at *url* refuses a request without a credential; None if it does not. Raises
+        """The refusal of the tool server at *url* to a request without a credential; None if it does not. Raises
         LoginFailure."""
         ping = b'{"jsonrpc":"2.0","id":1,"method":"ping"}'
         kinds = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}

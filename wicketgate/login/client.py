@@ -21,7 +21,7 @@ Browse = Callable[[str], Awaitable[Mapping[str, str]]]
 
 @dataclass(frozen=True, slots=True)
 class LoginPlan:
-    """How the operator wants logins at the tool server at *server_url*. *resource* is ``auto`` (as the server names
+    """The operator's wishes for logins at the tool server at *server_url*. *resource* is ``auto`` (as the server names
     itself), ``omit``, or a value to send. *scopes*: empty for those that the server asks for."""
 
     server_url: str
@@ -34,13 +34,13 @@ class LoginPlan:
     client_name: str = "Wicketgate"
 
     def resource_for(self, found: Resource) -> str:
-        """What is sent as ``resource``; empty if it is left out."""
+        """The value that is sent as ``resource``; empty if it is left out."""
         return {"auto": found.resource, "omit": ""}.get(self.resource, self.resource)
 
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """What is kept of a login: its tokens, and the registration under which they were given."""
+    """The part of a login that is kept: its tokens, and the registration under which they were given."""
 
     tokens: Tokens
     registration: Registration
@@ -64,7 +64,7 @@ class LoginClient:
         self._chance = chance
 
     async def refusal(self) -> Refusal | None:
-        """How the server refuses a request without a credential; None if it does not."""
+        """The refusal of the server to a request without a credential; None if it does not."""
         return await self._carrier.refusal_at(self.plan.server_url)
 
     async def find(self, refusal: Refusal | None = None) -> Discovery:

@@ -1,4 +1,4 @@
-"""Who gives tokens for a tool server, and how: its metadata (RFC 9728), then that of its issuer (RFC 8414, OIDC).
+"""Finds who gives tokens for a tool server, and how: its metadata (RFC 9728), then that of its issuer (RFC 8414, OIDC).
 
 Everything that is used of an issuer comes from one document, which names exactly the issuer that was asked for.
 """
@@ -87,7 +87,7 @@ def issuer_again(issuer: str, server_url: str) -> Steps[Issuer]:
 
 
 def resource_urls(server_url: str, named: str = "") -> list[str]:
-    """Where a server's metadata may be, in the order in which they are asked: *named* in its challenge, by its path,
+    """The places of a server's metadata, in the order in which they are asked: *named* in its challenge, by its path,
     at its root."""
     parts = urlsplit(server_url)
     base, path = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}", parts.path.rstrip("/")
@@ -96,7 +96,7 @@ def resource_urls(server_url: str, named: str = "") -> list[str]:
 
 
 def issuer_urls(issuer: str) -> list[str]:
-    """Where an issuer's metadata may be, in the order in which they are asked."""
+    """The places where an issuer's metadata may be, in the order in which they are asked."""
     parts = urlsplit(issuer)
     base, path = f"{parts.scheme}://{parts.netloc}", parts.path.rstrip("/")
     before = [f"{base}/.well-known/{name}{path}" for name in ("oauth-authorization-server", "openid-configuration")]

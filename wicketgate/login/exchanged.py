@@ -52,7 +52,7 @@ class _Failure:
 
 @dataclass(slots=True)
 class _Kept:
-    """What is known of one caller's token. *identity* is without it. *ends_at* is the end of *tokens* or that of the
+    """The facts of one caller's token. *identity* is without it. *ends_at* is the end of *tokens* or that of the
     caller's token, whichever is first. *failure* holds until *quiet_until*."""
 
     identity: Identity

@@ -23,7 +23,7 @@ _TRIES = 20
 
 @dataclass(frozen=True, slots=True)
 class Bond:
-    """What a grant is good for, beyond the names that it is kept under. *server* is the URL of the tool server,
+    """The bounds of a grant, beyond the names that it is kept under. *server* is the URL of the tool server,
     *vouched_by* that of the issuer whose tokens say who the actor is; empty for the actor of a key."""
 
     server: str

@@ -22,7 +22,7 @@ Ask = Callable[[Refusal, Login | None], Awaitable[Login]]
 
 
 class LoginKeep(Protocol):
-    """Where one login is kept, for all processes of a service. Methods raise IssuerAway while it cannot be reached."""
+    """The place of one login, for all processes of a service. Methods raise IssuerAway while it cannot be reached."""
 
     async def read(self) -> Login | None: ...
 

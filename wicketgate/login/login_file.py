@@ -25,7 +25,7 @@ _LOCK_AGAIN_S = 0.1
 
 
 def login_folder(environ: Mapping[str, str]) -> Path:
-    """Where logins of this user are kept: below ``XDG_STATE_HOME``, or ``~/.local/state``."""
+    """The place of this user's logins: below ``XDG_STATE_HOME``, or ``~/.local/state``."""
     state = environ.get("XDG_STATE_HOME") or Path(environ.get("HOME") or Path.home()) / ".local" / "state"
     return Path(state) / "wicketgate" / "logins"
 

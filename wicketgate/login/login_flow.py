@@ -89,7 +89,7 @@ class Login:
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """What is on record from the agreement on. The answer is good for this issuer alone, and what it gives for the
+    """The record from the agreement on. The answer is good for this issuer alone, and what it gives for the
     tool server with the URL *server*. *scopes* are all that are asked for."""
 
     server: str

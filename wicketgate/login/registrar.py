@@ -96,7 +96,7 @@ def is_document_url(url: str) -> bool:
 
 
 def client_document(document_url: str, redirect_uris: list[str], client_name: str = "Wicketgate") -> dict[str, Any]:
-    """What is served at *document_url*, the gate's id at issuers that take documents."""
+    """The document at *document_url*, the gate's id at issuers that take documents."""
     return {"client_id": document_url, **_metadata(redirect_uris, "none", client_name)}
 
 

@@ -29,7 +29,7 @@ log = logging.getLogger("wicketgate.login")
 
 @dataclass(frozen=True, slots=True)
 class LoginPlace:
-    """Where one logs in at a tool server, as it was found."""
+    """The way to log in at a tool server, as it was found."""
 
     found: Discovery
     refusal: Refusal | None
@@ -63,7 +63,7 @@ class ServerLogin:
         return self._client.plan.server_url
 
     async def place(self) -> LoginPlace:
-        """Where one logs in now, or a moment ago: whoever opens the page again and again asks nobody else for it."""
+        """The place to log in, now or a moment ago: whoever opens the page again and again asks nobody else for it."""
         return await self._place.get()
 
     async def _find(self) -> LoginPlace:
@@ -81,7 +81,7 @@ class ServerLogin:
         )
 
     async def begin(self, login: Login) -> tuple[Agreement, str]:
-        """What is on record from the agreement to *login* on, and the URL for the browser."""
+        """The record from the agreement to *login* on, and the URL for the browser."""
         place = await self.place()
         issuer = place.found.issuer
         own = await self._registration(place)

@@ -208,7 +208,7 @@ class UserLogins:
         return await asyncio.shield(finishing)
 
     def heard(self, login: Login) -> None:
-        """What came of *login*, at whichever process, counts from now on."""
+        """The outcome of *login*, at whichever process, counts from now on."""
         server = self._servers.get(login.upstream)
         if server is not None:
             server.grants.changed("" if server.shared else login.actor)

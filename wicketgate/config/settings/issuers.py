@@ -46,7 +46,7 @@ class IntrospectionSettings(Section):
     client_secret: SecretStr
     """By a variable: ``${INTROSPECTION_SECRET}``."""
     prefix: str = Field(default="", pattern=r"^[A-Za-z0-9._~+/-]{0,64}$")
-    """What its tokens begin with: others are not shown to it. Needed where several issuers are asked."""
+    """The beginning of its tokens: others are not shown to it. Needed where several issuers are asked."""
 
     @field_validator("url")
     @classmethod
@@ -131,9 +131,9 @@ class IssuerSettings(Section):
     name: str = Field(pattern=_NAME)
     """The beginning of its actors (``corp:ann``): lower-case letters, digits and hyphens, at most 32."""
     issuer: str
-    """What ``iss`` of its tokens says, to the letter: an https:// URL, or http:// on a loopback address."""
+    """The ``iss`` of its tokens, to the letter: an https:// URL, or http:// on a loopback address."""
     audience: tuple[str, ...] = Field(default=("{resource}",), min_length=1)
-    """What ``aud`` of a token has to hold, one of these. ``{resource}`` is the URL of the path that is called."""
+    """The values of ``aud``, of which a token has to hold one. ``{resource}`` is the URL of the path that is called."""
     algorithms: tuple[Algorithm, ...] = Field(default=("RS256", "ES256"), min_length=1)
     """The signatures that are accepted."""
     jwks_uri: str = ""

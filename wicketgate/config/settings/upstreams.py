@@ -158,8 +158,8 @@ class OAuthSettings(Section):
     audience: str = ""
     """The audience to ask for, where the token server wants one."""
     resource: str = "auto"
-    """What tokens are asked for (RFC 8707): ``auto``, the server as it names itself (with *token_url* none); ``omit``,
-    nothing; or a URL."""
+    """The resource for which tokens are asked (RFC 8707): ``auto``, the server as it names itself (with *token_url*
+    none); ``omit``, nothing; or a URL."""
     authorize_params: dict[str, str] = Field(default={}, max_length=20)
     """Further parameters of the page on which a person logs in, such as ``access_type: offline``."""
     private_hosts: tuple[str, ...] = Field(default=(), max_length=50)

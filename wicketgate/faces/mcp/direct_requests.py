@@ -35,7 +35,7 @@ _NONE: Mapping[str, Any] = MappingProxyType({})
 
 
 class Head(msgspec.Struct, frozen=True):
-    """What the headers of a request say. *version* is empty if they name none, and so are *method* and *name*;
+    """The words of a request's headers. *version* is empty if they name none, and so are *method* and *name*;
     *session* is None in the newer era. *more* are the headers that calls use, by name."""
 
     version: str
@@ -128,7 +128,7 @@ class _Declared(msgspec.Struct, omit_defaults=True):
 
 
 class _Info(msgspec.Struct):
-    """What a client says of itself. One that shows a picture goes to the SDK, which reads that closely."""
+    """The words of a client about itself. One that shows a picture goes to the SDK, which reads that closely."""
 
     name: str
     version: str

@@ -17,8 +17,8 @@ EXCHANGE = "wicketgate.exchange"
 
 
 AGAIN_S = 5.0
-"""What has caught a cancellation by mistake is cancelled once more. Cleaning up takes no longer, and must not be broken
-off."""
+"""A task that has caught a cancellation by mistake is cancelled once more. Cleaning up takes no longer, and must not be
+broken off."""
 
 
 class Exchange:

@@ -1,4 +1,4 @@
-"""What a door reads of a request, whichever way it came in: through the SDK's server, or past it."""
+"""The parts of a request that a door reads, whichever way it came in: through the SDK's server, or past it."""
 
 from collections.abc import Mapping, MutableMapping
 from typing import Any, Protocol
