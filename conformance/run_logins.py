@@ -58,7 +58,7 @@ class Gate:
 
 @dataclass(slots=True)
 class Parties:
-    """What the logins of a run share. *documents* of clients stand at the issuers, by URL."""
+    """The parts that the logins of a run share. *documents* of clients stand at the issuers, by URL."""
 
     folder: Path
     browser: str
@@ -108,7 +108,7 @@ class Session:
             raise Failed(f"called: {called}")
 
     def deeds(self) -> list[dict[str, Any]]:
-        """What the issuer did since the last time this was asked."""
+        """The acts of the issuer since the last time this was asked."""
         found = self._gate.issuer.deeds()[self._seen :]
         self._seen += len(found)
         return found

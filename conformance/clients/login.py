@@ -24,7 +24,7 @@ def visit(url: str) -> str:
 
 
 class Kept:
-    """What a client keeps of its login: this process is its disk."""
+    """The part of a login that a client keeps: this process is its disk."""
 
     def __init__(self) -> None:
         self.tokens: OAuthToken | None = None

@@ -1,4 +1,4 @@
-"""Whether anybody could be an approver at all, by what is configured."""
+"""Rules that nobody can approve, by what is configured."""
 
 from ipaddress import ip_network
 

@@ -265,7 +265,7 @@ async def test_a_token_for_one_face_opens_no_other() -> None:
 
 
 ENTRA = {"aud": "6f1c0000-1111-2222-3333-444455556666", "ver": "2.0", "tid": "t", "oid": "o"}
-"""What the access tokens and the ID tokens of one issuer have in common, where an audience is a client."""
+"""Access tokens and ID tokens of one issuer, told apart where an audience is a client."""
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What the commands say where each caller has an account of its own, and to whom a key is sent."""
+"""The words of the commands where each caller has an account of its own, and to whom a key is sent."""
 
 from pathlib import Path
 

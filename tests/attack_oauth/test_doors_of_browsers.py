@@ -1,4 +1,4 @@
-"""What a cookie of the pages opens, who may lock whom out, and what two servers may have of one caller."""
+"""Attacks with cookies of the pages, on sign-in by strangers, and between two servers of one caller."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What an operator does at one gate, done at the other: servers switched and connected anew, definitions accepted."""
+"""Acts of an operator at one gate, done at the other: servers switched and connected anew, definitions accepted."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -2,10 +2,10 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 from urllib.parse import quote_plus, unquote, unquote_plus, urlsplit
 
-from pydantic import Field, SecretStr, ValidationInfo, field_validator, model_validator
+from pydantic import AfterValidator, Field, SecretStr, ValidationInfo, field_validator, model_validator
 
 from wicketgate.config.settings.base import LOOPBACK_HOSTS, Seconds, Section, check_url, is_secret_name, revealed
 from wicketgate.upstreams.openapi.document import is_base_url
@@ -57,6 +57,16 @@ class BreakerSettings(Section):
     """The longest pause."""
 
 
+def _readable_key(key: SecretStr | None) -> SecretStr | None:
+    if key is not None:
+        from wicketgate.login.assertion import read_private_key
+
+        read_private_key(key.get_secret_value())
+    return key
+
+
+_PrivateKey = Annotated[SecretStr | None, AfterValidator(_readable_key)]
+
 _CONNECT_S = 10.0
 # The first run of npx or uvx downloads and installs the server.
 _STDIO_CONNECT_S = 60.0
@@ -92,7 +102,7 @@ class ExchangeSettings(Section):
     """The name by which the issuer knows this client."""
     client_secret: SecretStr | None = None
     """By a variable: ``${EXCHANGE_SECRET}``."""
-    private_key: SecretStr | None = None
+    private_key: _PrivateKey = None
     """For ``auth_method: private_key_jwt``: the PEM of an RSA, P-256 or Ed25519 key."""
     key_id: str = ""
     """The ``kid`` of *private_key*, if the issuer wants one."""
@@ -112,15 +122,6 @@ class ExchangeSettings(Section):
             if parts.scheme != "https" and parts.hostname not in LOOPBACK_HOSTS:
                 raise ValueError("token_url must be an https:// URL, or http:// on a loopback address")
         return url
-
-    @field_validator("private_key")
-    @classmethod
-    def _readable(cls, key: SecretStr | None) -> SecretStr | None:
-        if key is not None:
-            from wicketgate.login.assertion import read_private_key
-
-            read_private_key(key.get_secret_value())
-        return key
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
@@ -148,7 +149,7 @@ class OAuthSettings(Section):
     """The name by which the issuer knows this client. Without it, the gateway registers itself."""
     client_secret: SecretStr | None = None
     """By a variable: ``${CLIENT_SECRET}``."""
-    private_key: SecretStr | None = None
+    private_key: _PrivateKey = None
     """For ``auth_method: private_key_jwt``: the PEM of an RSA, P-256 or Ed25519 key."""
     key_id: str = ""
     """The ``kid`` of *private_key*, if the issuer wants one."""
@@ -179,15 +180,6 @@ class OAuthSettings(Section):
         if url:
             check_url(info.field_name or "", url)
         return url
-
-    @field_validator("private_key")
-    @classmethod
-    def _readable(cls, key: SecretStr | None) -> SecretStr | None:
-        if key is not None:
-            from wicketgate.login.assertion import read_private_key
-
-            read_private_key(key.get_secret_value())
-        return key
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
