@@ -22,13 +22,13 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from app.json_body import NotAnObject, TooManyValues, read_object
-from routers.event_stream import EventStream
+from routers.event_stream import EventStream, PiecesAtOnce
 from routers.refusals import refuse
 from wicketgate.access.authenticator import KeyUse
 from wicketgate.access.identity import Identity
 from wicketgate.access.shares import RETRY_AFTER_S, ShareRefused
 from wicketgate.engine.contract import ChatRequest, InvalidRequest, OnDisconnect, call_context, parse_chat_request
-from wicketgate.engine.events import Done, ErrorEvent, Event, encode
+from wicketgate.engine.events import Done, ErrorEvent, Event, encode, encode_text
 from wicketgate.engine.journal import JournalAway
 from wicketgate.engine.keyed_runs import KeyedRuns, Resumption
 from wicketgate.engine.limits import Place, StreamLimit
@@ -99,11 +99,13 @@ def engine_router(
         _hand_over(request, revoke)
         meta = travelling(None, request.headers)
         context = call_context(chat_request, identity, source_of(request.scope), meta)
+        at_once = PiecesAtOnce(request.scope)
         return EventStream(
-            _pieces(engine, chat_request, context, place),
+            _pieces(engine, chat_request, context, place, at_once),
             heartbeat_s=heartbeat_s,
             on_leave=partial(place.interruption.request, "disconnected"),
             on_end=partial(_leave, place),
+            at_once=at_once,
         )
 
     router.routes.append(Route("/engine/chat", endpoint=_Endpoint(chat), methods=["POST"]))
@@ -126,12 +128,18 @@ class _Endpoint:
 
 
 async def _pieces(
-    engine: Engine, request: ChatRequest, context: CallContext, place: Place
+    engine: Engine, request: ChatRequest, context: CallContext, place: Place, at_once: PiecesAtOnce
 ) -> AsyncGenerator[bytes, None]:
-    """Yields encoded events. Those that came in one read of the model's stream are one piece, and so one send."""
+    """Yields encoded events. Those that came in one read of the model's stream are one piece, and so one send. A text
+    that comes alone while the next piece is waited for goes out by *at_once* if it can."""
     last: Event | None = None
+    send = at_once.send
+
+    def take_text(text: str) -> bool:
+        return send(encode_text(text))
+
     try:
-        async with aclosing(engine.batches(request, context, place.interruption)) as batches:
+        async with aclosing(engine.batches(request, context, place.interruption, take_text=take_text)) as batches:
             async for batch in batches:
                 yield encode(batch[0]) if len(batch) == 1 else b"".join(map(encode, batch))
                 last = batch[-1]

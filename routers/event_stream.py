@@ -5,8 +5,9 @@ the model. A reader that takes nothing at all for too long is cut below, at the 
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
+from typing import Any
 
 from sse_starlette import EventSourceResponse, ServerSentEvent
 from sse_starlette.sse import AppStatus
@@ -17,6 +18,11 @@ from starlette.types import Receive, Scope, Send
 AppStatus.enable_automatic_graceful_drain = False
 
 _HEARTBEAT = ServerSentEvent(comment="keepalive", sep="\n").encode()
+
+WRITE_AT_ONCE = "wicketgate.write_at_once"
+"""The ASGI extension of a server that writes a piece of a body at once: a function of its bytes, which returns False,
+and writes nothing, where ``send`` might have to wait or has not begun. It passes by all middleware, so only a server
+that knows what there is may offer it (``app/port/at_once.py``)."""
 
 _PAUSE_EVERY = 32
 _PAUSE_BYTES = 16_384
@@ -30,7 +36,7 @@ class EventStream(EventSourceResponse):
     *pieces* are complete encoded events. They are read to the end, also after the client has left.
 
     *on_leave* is called once if the client leaves before the end; it must end *pieces* soon. *on_end* is called
-    once, last of all.
+    once, last of all. *at_once* may send pieces of its own while the next of *pieces* is waited for.
     """
 
     def __init__(
@@ -40,11 +46,13 @@ class EventStream(EventSourceResponse):
         heartbeat_s: float,
         on_leave: Callable[[], None],
         on_end: Callable[[], Awaitable[None]],
+        at_once: "PiecesAtOnce | None" = None,
     ) -> None:
         super().__init__(pieces, ping=heartbeat_s, sep="\n")
         self._pieces = pieces
         self._on_leave = on_leave
         self._on_end = on_end
+        self._at_once = at_once
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         watching = asyncio.create_task(self._watch(receive))
@@ -59,7 +67,7 @@ class EventStream(EventSourceResponse):
             await asyncio.wait([watching])
 
     async def _send(self, send: Send) -> None:
-        heart = _Heart(send, self.ping_interval)
+        heart = _Heart(send, self.ping_interval, self._at_once)
         try:
             async with aclosing(self._pieces) as pieces:
                 await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
@@ -86,6 +94,24 @@ class EventStream(EventSourceResponse):
         self._on_leave()
 
 
+class PiecesAtOnce:
+    """Sends pieces of a stream without waiting, on a way that the server offers beside ``send``. Most do not."""
+
+    def __init__(self, scope: Scope) -> None:
+        extensions: Mapping[str, Any] = scope.get("extensions") or {}
+        self._write: Callable[[bytes], bool] | None = extensions.get(WRITE_AT_ONCE)
+        self._now = asyncio.get_running_loop().time
+        self.sent_at = 0.0
+        """The time of the last one."""
+
+    def send(self, piece: bytes) -> bool:
+        """Returns False, and nothing is sent, where it would have to wait."""
+        if self._write is None or not self._write(piece):
+            return False
+        self.sent_at = self._now()
+        return True
+
+
 class _Heart:
     """Sends a comment line whenever the stream has waited a period for its next piece.
 
@@ -93,8 +119,9 @@ class _Heart:
     than the piece.
     """
 
-    def __init__(self, send: Send, period_s: float) -> None:
+    def __init__(self, send: Send, period_s: float, at_once: PiecesAtOnce | None) -> None:
         self._send = send
+        self._at_once = at_once
         self._period_s = period_s
         self._loop = asyncio.get_running_loop()
         self.idle_since: float | None = None
@@ -113,7 +140,8 @@ class _Heart:
         now = self._loop.time()
         due = now + self._period_s
         if self.idle_since is not None and (self._beating is None or self._beating.done()):
-            due = self.idle_since + self._period_s
+            idle_since = self.idle_since if self._at_once is None else max(self.idle_since, self._at_once.sent_at)
+            due = idle_since + self._period_s
             if due <= now:
                 self._beating = self._loop.create_task(self._beat())
                 self.idle_since = now

@@ -22,6 +22,7 @@ from typing import Any
 import httptools
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from app.port.at_once import offer
 from app.port.connections import ConnectionCounts, ConnectionLimits, Connections, Seat
 from app.port.health import alive, asks_for_health, run_at_once
 from app.port.pipelining import PipeliningProtocol
@@ -139,14 +140,21 @@ class OlderClientsProtocol(PipeliningProtocol):
 class GuardedHttpProtocol(OlderClientsProtocol):
     """Bounds request heads, slow readers and, over all of its instances, connections; for ``uvicorn.Config(http=...)``.
 
-    Without *connections* their number has no bound.
+    Without *connections* their number has no bound. *writes_at_once*: offers the application to write past all that
+    stands around ``send``; for a server whose application is the service as it is.
     """
 
     def __init__(
-        self, *args: Any, stuck_reader_s: float = 60.0, connections: Connections | None = None, **kwargs: Any
+        self,
+        *args: Any,
+        stuck_reader_s: float = 60.0,
+        connections: Connections | None = None,
+        writes_at_once: bool = False,
+        **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
         self._stuck_reader_s = stuck_reader_s
+        self._writes_at_once = writes_at_once
         self._connections = connections or Connections(_UNBOUNDED, ConnectionCounts())
         self._seat: Seat | None = None
         self._whole_app: ASGIApp = self.app
@@ -222,6 +230,8 @@ class GuardedHttpProtocol(OlderClientsProtocol):
             self._head_complete = False
         if reserved:
             self.cycle.keep_alive = False
+        if self._writes_at_once:
+            offer(self.cycle)
 
     def _start_asgi_task(self, cycle: Any, app: Any) -> None:
         # Not from the end of an answer: requests sent in one piece would each begin inside the one before.

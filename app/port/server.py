@@ -79,7 +79,12 @@ async def serve_app(
             log_level=None if debug else logging.WARNING,
             access_log=False,
             server_header=False,
-            http=cast(Any, partial(GuardedHttpProtocol, stuck_reader_s=stuck_reader_s, connections=connections)),
+            http=cast(
+                Any,
+                partial(
+                    GuardedHttpProtocol, stuck_reader_s=stuck_reader_s, connections=connections, writes_at_once=True
+                ),
+            ),
             ws="none",
             proxy_headers=False,  # the application decides which proxies it trusts
             timeout_keep_alive=_KEEP_ALIVE_S,

@@ -13,7 +13,18 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.support.model_server import CUT, DONE, HOLD, ModelServer, Reply, Step, chunk, text_turn, tool_turn, usage_chunk
+from tests.support.model_server import (
+    CUT,
+    DONE,
+    HOLD,
+    ModelServer,
+    Reply,
+    Step,
+    chunk,
+    text_turn,
+    tool_turn,
+    usage_chunk,
+)
 from tests.support.requirement import requirement
 from tests.support.service import BOUND_S, KEY, RunningService, chat_body, frames, running_service
 from tests.support.slow_client import posting
@@ -234,7 +245,8 @@ async def test_the_silence_counts_from_the_last_piece_and_the_stall_from_the_las
 @requirement("CHAT-35")
 async def test_comments_come_when_pieces_stop_and_cut_none_in_two() -> None:
     go_on = asyncio.Event()
-    steps = [text("a"), text("b"), text("c"), go_on, text("d"), chunk({}, "stop"), DONE]
+    steps: list[bytes | Step | asyncio.Event] = [text("a"), text("b"), text("c"), go_on]
+    steps += [text("d"), chunk({}, "stop"), DONE]
     async with relaying(Reply(steps), engine={"heartbeat_s": 0.05}) as (service, _):
         received = ""
         async with service.http.stream("POST", "/engine/chat", json=chat_body()) as response:

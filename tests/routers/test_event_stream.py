@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator
 
 from starlette.types import Message
 
-from routers.event_stream import EventStream
+from routers.event_stream import WRITE_AT_ONCE, EventStream, PiecesAtOnce
 from tests.support.requirement import requirement
 
 BOUND_S = 30.0
@@ -66,3 +66,45 @@ async def test_comments_come_only_while_nothing_else_is_sent_and_never_after_the
             {"type": "http"}, receive, send
         )
     assert sent == [b"head", b": keepalive\n\n", b": keepalive\n\n", b"text\n\n", b""]
+
+
+@requirement("CHAT-35")
+async def test_pieces_sent_past_the_response_put_comments_off() -> None:
+    sent: list[bytes] = []
+    over = asyncio.Event()
+
+    async def pieces() -> AsyncGenerator[bytes, None]:
+        await over.wait()
+        yield b"last\n\n"
+
+    async def receive() -> Message:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async def send(message: Message) -> None:
+        sent.append(message.get("body", b"head"))
+        if sent[-1].startswith(b":"):
+            over.set()
+
+    async def done() -> None:
+        return
+
+    def write(piece: bytes) -> bool:
+        sent.append(piece)
+        return True
+
+    scope = {"type": "http", "extensions": {WRITE_AT_ONCE: write}}
+    at_once = PiecesAtOnce(scope)
+    stream = EventStream(pieces(), heartbeat_s=1.0, on_leave=lambda: None, on_end=done, at_once=at_once)
+    async with asyncio.timeout(BOUND_S):
+        streaming = asyncio.create_task(stream(scope, receive, send))
+        for _ in range(15):
+            await asyncio.sleep(0.1)
+            assert at_once.send(b"piece\n\n")
+        await streaming
+    assert sent == [b"head", *[b"piece\n\n"] * 15, b": keepalive\n\n", b"last\n\n", b""]
+
+
+async def test_without_a_server_that_writes_at_once_nothing_is_sent_so() -> None:
+    assert not PiecesAtOnce({"type": "http"}).send(b"piece")
+    assert not PiecesAtOnce({"type": "http", "extensions": {WRITE_AT_ONCE: lambda piece: False}}).send(b"piece")

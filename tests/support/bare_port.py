@@ -5,6 +5,8 @@ import json
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any, cast
 
 import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -44,12 +46,12 @@ async def echo(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 @asynccontextmanager
-async def server(*, keep_alive_s: float = 5, app: ASGIApp = echo) -> AsyncIterator[int]:
+async def server(*, keep_alive_s: float = 5, app: ASGIApp = echo, writes_at_once: bool = False) -> AsyncIterator[int]:
     listener = socket.create_server(("127.0.0.1", 0))
     config = uvicorn.Config(
         app,
         log_config=None,
-        http=GuardedHttpProtocol,
+        http=cast(Any, partial(GuardedHttpProtocol, writes_at_once=writes_at_once)),
         ws="none",
         lifespan="off",
         loop="asyncio",

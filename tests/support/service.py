@@ -125,6 +125,10 @@ class FileServer(StubUpstream):
                 return {"content": [{"type": "text", "text": "no such luck"}], "isError": True}
 
 
+def _as_it_is(app: FastAPI) -> None:
+    """Adds nothing."""
+
+
 @asynccontextmanager
 async def running_service(
     provider: Provider | None = None,
@@ -134,7 +138,7 @@ async def running_service(
     settings: Mapping[str, Any] | None = None,
     configured_model: bool = False,
     clock: Callable[[], float] = time,
-    prepare: Callable[[FastAPI], None] = lambda app: None,
+    prepare: Callable[[FastAPI], None] = _as_it_is,
     public: bool = False,
     **logins: Any,
 ) -> AsyncIterator[RunningService]:
@@ -174,7 +178,15 @@ async def running_service(
             timeout_graceful_shutdown=3,
             loop="asyncio",
             proxy_headers=False,
-            http=cast(Any, partial(GuardedHttpProtocol, stuck_reader_s=wanted.engine.stuck_reader_s)),
+            http=cast(
+                Any,
+                partial(
+                    GuardedHttpProtocol,
+                    stuck_reader_s=wanted.engine.stuck_reader_s,
+                    # As the service's own server does, whose application nobody has prepared.
+                    writes_at_once=prepare is _as_it_is,
+                ),
+            ),
         )
     )
     serving = asyncio.create_task(server.run_on(listener))

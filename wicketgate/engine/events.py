@@ -102,9 +102,14 @@ def encode(event: Event) -> bytes:
     Raises ValueError for arguments that JSON cannot express, which only a provider in Python can give.
     """
     if isinstance(event, TextDelta):  # nearly all of them
-        return b'event: text-delta\ndata: {"content":%b}\n\n' % encode_basestring_ascii(event.content).encode()
+        return encode_text(event.content)
     data = _json(event.data())
     return f"event: {event.name}\ndata: {data}\n\n".encode()
+
+
+def encode_text(content: str) -> bytes:
+    """The TextDelta with *content*, encoded."""
+    return b'event: text-delta\ndata: {"content":%b}\n\n' % encode_basestring_ascii(content).encode()
 
 
 def join_texts(first: bytes, second: bytes) -> bytes | None:

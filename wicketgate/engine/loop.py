@@ -8,6 +8,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
+from functools import partial
 
 from wicketgate.access.identity import Identity, Standing, always_good
 from wicketgate.engine.approval_desk import ApprovalDesk
@@ -21,7 +22,7 @@ from wicketgate.engine.turn import MAX_TEXT_CHARS, ModelWindow, Turn
 from wicketgate.errors import EngineError, OutOfOrder, ProviderError, ToolError
 from wicketgate.faces.surface import ModelSurface
 from wicketgate.gateway.options import Meter, NoMeter
-from wicketgate.models.provider import Message, ModelRequest, ModelTool, Provider
+from wicketgate.models.provider import Message, ModelRequest, ModelTool, Provider, TakeText
 from wicketgate.ports import CallContext
 
 log = logging.getLogger("wicketgate.engine")
@@ -70,16 +71,18 @@ class Engine:
         interruption: Interruption | None = None,
         claim: ClaimCall | None = None,
         keep: KeepState | None = None,
+        take_text: TakeText | None = None,
     ) -> AsyncGenerator[Sequence[Event], None]:
         """The same events, grouped as they became known, so that a door can send each group with one write. A run
         *begins* with a request, or goes on with the state that another process has left.
 
         Closing the generator cancels the model and the tools. An *interruption* ends it with ``done`` (cancelled).
         *claim* is asked for each call that may write, right before it leaves (CHAT-111). *keep* is called right before
-        the events that complete a turn, which may be none (CHAT-123).
+        the events that complete a turn, which may be none (CHAT-123). *take_text* is offered texts while the reader
+        waits, instead of waking it (see ModelRequest); it gets them in their place among the events.
         """
         interruption = interruption or Interruption()
-        run = _Run(self, begin, context, interruption, claim, keep)
+        run = _Run(self, begin, context, interruption, claim, keep, take_text)
         outcome = "disconnected"
         # Whatever happens in the run becomes its one last event; the outcome goes to the metrics.
         try:
@@ -126,6 +129,7 @@ class _Run:
         interruption: Interruption,
         claim: ClaimCall | None,
         keep: KeepState | None,
+        take_text: TakeText | None,
     ) -> None:
         limits = engine.limits
         self._engine = engine
@@ -134,6 +138,7 @@ class _Run:
         self._context = context
         self._interruption = interruption
         self._keep = keep
+        self._take_text = take_text
         state = begin if isinstance(begin, RunState) else _state_of(begin, engine.surface)
         self._messages = list(state.messages)
         self._call_ids = set(state.call_ids)
@@ -174,7 +179,8 @@ class _Run:
                 return
             # One turn of the model.
             turn = Turn(self._call_ids)
-            model_request = ModelRequest(await self._shown(tools), tools, self._context.correlation_id)
+            take_text = None if self._take_text is None else partial(self._pass_on, turn, self._take_text)
+            model_request = ModelRequest(await self._shown(tools), tools, self._context.correlation_id, take_text)
             async with aclosing(self._engine.provider.stream(model_request)) as stream:
                 while True:
                     try:
@@ -208,6 +214,9 @@ class _Run:
                     yield results_now
             self._check_order()
             self.in_tools = False
+
+    def _pass_on(self, turn: Turn, take: TakeText, text: str) -> bool:
+        return self._interruption.reason is None and turn.pass_on(text, take)
 
     def _stop(self) -> DoneReason | None:
         if self._rounds.waiting:

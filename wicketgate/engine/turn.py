@@ -12,7 +12,7 @@ from typing import Any
 from wicketgate.context.build import Built, TextCounter, build
 from wicketgate.engine.contract import MAX_CALL_ID_CHARS, MAX_NAME_CHARS
 from wicketgate.engine.events import Event, ToolCallEvent
-from wicketgate.models.provider import Finish, Message, ModelEvent, ModelTool, TextDelta, ToolCall
+from wicketgate.models.provider import Finish, Message, ModelEvent, ModelTool, TakeText, TextDelta, ToolCall
 
 MAX_TEXT_CHARS = 32 << 20
 """Bound of the text of one turn. A model that writes more does not come to an end by itself."""
@@ -100,13 +100,29 @@ class Turn:
                     events.append(ToolCallEvent(call.id, call.name, call.arguments or {}))
                 case Finish():
                     self.finish = event
-        # Joined now and then, because each piece by itself takes 70 bytes, whatever its text.
         if len(self._latest) >= _JOINED_AT:
-            self._text.append("".join(self._latest))
-            self._latest.clear()
+            self._join()
         if self._chars >= MAX_TEXT_CHARS and self.finish is None:
             self.overlong, self.finish = True, Finish("length", None)
         return events
+
+    def pass_on(self, text: str, take: TakeText) -> bool:
+        """Read one TextDelta that *take* takes in the place of the reader. Returns False, and nothing is read, if it
+        does not, or if the turn would become overlong."""
+        chars = self._chars + len(text)
+        if chars >= MAX_TEXT_CHARS or not take(text):
+            return False
+        self._chars = chars
+        latest = self._latest
+        latest.append(text)
+        if len(latest) >= _JOINED_AT:
+            self._join()
+        return True
+
+    def _join(self) -> None:
+        """Now and then, because each piece by itself takes 70 bytes, whatever its text."""
+        self._text.append("".join(self._latest))
+        self._latest.clear()
 
     def cut_off(self) -> tuple[str, str] | None:
         """The id of the call in which the model's output limit has cut this turn off, and what the model is to learn of

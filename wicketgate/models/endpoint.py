@@ -5,7 +5,7 @@ and without the key.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from time import time
@@ -17,7 +17,7 @@ import msgspec
 from wicketgate.errors import ConfigError, EngineError, ProviderError, ProviderSilent, ProviderUnavailable
 from wicketgate.log_text import HEADER, Redactor, is_correlation_id
 from wicketgate.models.failures import FailureKind, classify, failure, retry_after_s
-from wicketgate.models.provider import ModelEvent
+from wicketgate.models.provider import ModelEvent, TakeText
 from wicketgate.models.turn_reading import TurnReading
 from wicketgate.net import NeverSent, NoAnswer, Outgoing, Target, body_of, make_http_client
 from wicketgate.net.outgoing import SPEAKS_TLS, NotHttp, trouble_of, wants_tls
@@ -134,20 +134,22 @@ class ModelEndpoint:
         return self._redacted(refused)
 
     async def read(
-        self, response: httpx.Response, turn: TurnReading, first_event_by: float
+        self,
+        response: httpx.Response,
+        turn: TurnReading,
+        first_event_by: float,
+        take_text: TakeText | None = None,
     ) -> AsyncGenerator[Sequence[ModelEvent], None]:
         """The events that *turn* reads from the response, up to its Finish. Raises the failure of *turn*, or
-        ProviderError."""
-        now = asyncio.get_running_loop().time
-        idle_s, stall_s = self._timeouts.idle_s, self._timeouts.stall_s
-        events_seen, stall_by = 0, first_event_by
-        read_by = first_event_by
+        ProviderError. Texts after the first events are offered to *take_text* (see ModelRequest)."""
         body = body_of(response)
         read, watch = body.read, body.watch
+        deadline = _Deadline(self._timeouts, turn, first_event_by)
+        passed_on = None if take_text is None else _passing(turn, take_text, deadline, watch)
         try:
             with self._redacted_errors():
                 while not turn.ended:
-                    watch(read_by)
+                    watch(deadline.read_by)
                     # A lost connection is the end of the body if the model had finished.
                     try:
                         data = await read()
@@ -158,16 +160,13 @@ class ModelEndpoint:
                     for events in _read_in_slices(turn, data):
                         if events:
                             yield events
+                            if passed_on is not None:
+                                body.pass_on(passed_on)
+                                passed_on = None
                     if turn.failure is not None:
                         raise turn.failure
-                    # The next deadline: bytes extend the silence, events the stall.
-                    if turn.events_seen:
-                        came = now()
-                        if turn.events_seen != events_seen:
-                            events_seen, stall_by = turn.events_seen, came + stall_s
-                        read_by = came + (min(idle_s, _AFTER_FINISH_S) if turn.answered else idle_s)
-                        if stall_by < read_by:
-                            read_by = stall_by
+                    deadline.came()
+                body.pass_on(None)
                 # Read the rest of the body, for a connection that the next turn can use.
                 with suppress(*_BROKEN):
                     async with asyncio.timeout(_LAST_BYTES_S):
@@ -192,6 +191,56 @@ class ModelEndpoint:
         """*error* without the key, and with its text bounded."""
         error.args = (self._redact(str(error)[:_MAX_ERROR_BYTES])[:_MAX_LOG_CHARS],)
         return error
+
+
+class _Deadline:
+    """The time at which a read is late: bytes extend the silence, events the stall."""
+
+    __slots__ = ("_events_seen", "_now", "_pause_s", "_stall_by", "_timeouts", "_turn", "read_by")
+
+    def __init__(self, timeouts: Timeouts, turn: TurnReading, first_event_by: float) -> None:
+        self._timeouts = timeouts
+        self._turn = turn
+        self._now = asyncio.get_running_loop().time
+        self._pause_s = min(timeouts.idle_s, timeouts.stall_s)
+        self._events_seen, self._stall_by = 0, first_event_by
+        self.read_by = first_event_by
+
+    def came(self) -> None:
+        """Count from now, after bytes that *turn* has read."""
+        turn = self._turn
+        if not turn.events_seen:
+            return
+        came = self._now()
+        if turn.events_seen != self._events_seen:
+            self._events_seen, self._stall_by = turn.events_seen, came + self._timeouts.stall_s
+        idle_s = self._timeouts.idle_s
+        self.read_by = min(came + (min(idle_s, _AFTER_FINISH_S) if turn.answered else idle_s), self._stall_by)
+
+    def event_came(self) -> float:
+        """The same for one event that is not the end, where every token passes; returns ``read_by``."""
+        came = self._now()
+        self._events_seen, self._stall_by = self._turn.events_seen, came + self._timeouts.stall_s
+        self.read_by = read_by = came + self._pause_s
+        return read_by
+
+
+def _passing(
+    turn: TurnReading, take_text: TakeText, deadline: _Deadline, watch: Callable[[float], None]
+) -> Callable[[bytes], bool]:
+    """Takes bytes that came while a read waits, if they are one text and *take_text* takes that. This way, with what is
+    behind it, is that of nearly all tokens."""
+    only_text, passed, event_came = turn.only_text, turn.passed, deadline.event_came
+
+    def take(data: bytes) -> bool:
+        text = only_text(data)
+        if text is None or not take_text(text):
+            return False
+        passed()
+        watch(event_came())
+        return True
+
+    return take
 
 
 def _mend_of(response: ErrorResponse) -> str:

@@ -111,11 +111,20 @@ class ModelTool:
     parameters: Mapping[str, Any]
 
 
+TakeText = Callable[[str], bool]
+"""Takes a text in the place of the reader, at once, and returns whether it did."""
+
+
 @dataclass(frozen=True, slots=True)
 class ModelRequest:
+    """*take_text* is a shorter way for text: while the reader waits for an item that is not the first, a provider may
+    offer it what would be the next item, if that is a TextDelta and nothing else. If it returns False the item goes to
+    the reader."""
+
     messages: Sequence[Message]
     tools: Sequence[ModelTool]
     correlation_id: str
+    take_text: TakeText | None = None
 
 
 class Stream(Protocol[T_co]):

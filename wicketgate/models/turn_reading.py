@@ -77,6 +77,16 @@ class TurnReading(ABC):
             self.events_seen += 1
         return events
 
+    def only_text(self, data: bytes) -> str | None:
+        """The text of *data*, if it is one event that holds nothing else; None for all else, or if the dialect does not
+        look. Takes nothing: *data* has to be fed, or to be counted as ``passed``."""
+        return None
+
+    def passed(self) -> None:
+        """Count the event of which ``only_text`` has given the text, which has gone its way."""
+        self._has_output = True
+        self.events_seen += 1
+
     def close(self) -> Sequence[ModelEvent]:
         """The events known only at the end of the connection. An answer that is not whole is a failure."""
         events: list[ModelEvent] = []
@@ -218,6 +228,17 @@ def readable(data: bytes) -> object:
         return json.loads(text)
     except (ValueError, RecursionError):
         return "unreadable JSON" if text.lstrip()[:1] in ("{", "[") else text
+
+
+def has_halves(text: str) -> bool:
+    """True if there are surrogates in *text*, single or in pairs."""
+    if text.isascii():
+        return False
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return True
+    return False
 
 
 def encodable(text: str) -> str:

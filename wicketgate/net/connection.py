@@ -43,6 +43,7 @@ class HttpConnection(asyncio.Protocol):
         self._parser: httptools.HttpResponseParser | None = _parser(self)
         self._poll: select.poll | None = None
         self._waiter: asyncio.Future[None] | None = None
+        self._take: Callable[[bytes], bool] | None = None
         self._lost = False
         self._paused = False
         # One timer for all reads: making and cancelling one for each costs a fifth of reading a stream.
@@ -107,6 +108,7 @@ class HttpConnection(asyncio.Protocol):
             raise CannotConnect("the server closed the connection before the request was written")
         # The request goes out.
         self._begin(is_head=is_head)
+        self._take = None
         transport.write(request)
         # Time for the answer to begin.
         self._read_by = inf
@@ -155,6 +157,12 @@ class HttpConnection(asyncio.Protocol):
         self._read_by = read_by
         if read_by < self._due:
             self._arm(read_by)
+
+    def pass_on(self, take: Callable[[bytes], bool] | None) -> None:
+        """Offer each piece that comes alone while a read waits to *take*, where the socket was read. If it returns True
+        the piece is its own, and the read waits on, with its deadline as it is; else the read gets it. *take* must not
+        wait, raise or close the connection. None ends it."""
+        self._take = take
 
     def finish(self, within_s: float, ended: Callable[[], None]) -> None:
         """Drop the rest of the answer. *ended* is called once, when it is over: whole, broken off, not over within
@@ -249,11 +257,24 @@ class HttpConnection(asyncio.Protocol):
         if self._waiting_bytes > _WAITING_BYTES and not self._paused and transport and not transport.is_closing():
             self._paused = True
             transport.pause_reading()
+        # Waking the task that reads, and walking its frames, costs more than all that is done with a token.
+        body, waiter, take = self._body, self._waiter, self._take
+        if (
+            take is not None
+            and waiter is not None
+            and len(body) == 1
+            and not (self._whole or self._failure is not None or waiter.done())
+            and take(body[0])
+        ):
+            body.clear()
+            self._waiting_bytes = 0
+            return
         self._wake()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._lost = True
         self._transport = None
+        self._take = None
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -82,6 +82,24 @@ class SseDecoder:
             self._partial_bytes = len(rest)
         return blocks
 
+    def only_plain(self, data: bytes) -> bytes | None:
+        """The data of the one event that *data* is, if it is whole, of one line and without a name, and nothing came
+        before it that is still open; None for all else. Takes nothing: the event has to be fed, or to be done with."""
+        if (
+            data.find(b"\n") != len(data) - 2
+            or not data.startswith(b"data: ")
+            or not data.endswith(b"\n\n")
+            or 13 in data  # CR: bytes looked for in bytes take nine times as long
+            or self._partial
+            or self._data
+            or self._name
+            or self._after_cr
+            or self._at_start
+            or len(data) > self._max_line_bytes
+        ):
+            return None
+        return data[6:-2]
+
     def _lines(self, data: bytes) -> Iterator[SseEvent]:
         # Whole lines, the first one joined with its beginning.
         lines = self._with_lf_only(data).split(b"\n")

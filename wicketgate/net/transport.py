@@ -58,6 +58,7 @@ class Body(httpx.AsyncByteStream):
         self.watch: Callable[[float], None] = connection.watch
         self._leave = leave
         self._finish = finish
+        self._connection = None if decode is not None else connection
         self._max_bytes = max_bytes
         self._read_s = read_s
         self._time = asyncio.get_running_loop().time
@@ -85,17 +86,26 @@ class Body(httpx.AsyncByteStream):
                 return data, True
         return data, False
 
+    def pass_on(self, take: Callable[[bytes], bool] | None) -> None:
+        """As HttpConnection's, until the response is closed. Nothing is offered of a body that has to be decoded."""
+        if self._connection is not None:
+            self._connection.pass_on(take)
+
     async def aclose(self) -> None:
         """Keep the connection if the answer has come to its end; close it otherwise."""
-        self.read, self.watch = _closed, _ignored
+        self._end()
         self._leave()
 
     def finish(self, within_s: float) -> None:
         """Leave the answer although it may not have come to its end: the rest is dropped, and the connection kept if it
         ends within *within_s* and is small. For an answer whose meaning is known before its end."""
-        self.read, self.watch = _closed, _ignored
+        self._end()
         self._leave = _left
         self._finish(within_s)
+
+    def _end(self) -> None:
+        self.pass_on(None)
+        self.read, self.watch, self._connection = _closed, _ignored, None
 
     def _read_in_time(self) -> Coroutine[Any, Any, bytes]:
         if self._read_s is not None:

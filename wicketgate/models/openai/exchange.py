@@ -54,7 +54,7 @@ class OpenAIChatProvider:
         response = await self._open(request, first_event_by)
         if not isinstance(response, ErrorResponse):
             turn = ChatStream(self._context_tokens, self._origin, self._max_tokens)
-            return await first_of(self._endpoint.read(response, turn, first_event_by))
+            return await first_of(self._endpoint.read(response, turn, first_event_by, request.take_text))
         # Some error responses are a turn; every other is raised.
         match response.kind:
             case "filtered":

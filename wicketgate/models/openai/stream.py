@@ -11,7 +11,7 @@ from wicketgate.models.failures import classify_error
 from wicketgate.models.openai.chunk import Chunk, Delta, content_texts, decode_chunk
 from wicketgate.models.provider import FinishReason, ModelEvent, TextDelta
 from wicketgate.models.tool_calls import CallAssembly, unreadable_call
-from wicketgate.models.turn_reading import TurnReading, encodable, readable
+from wicketgate.models.turn_reading import TurnReading, encodable, has_halves, readable
 from wicketgate.net.sse import SseEvent
 
 
@@ -51,6 +51,14 @@ class ChatStream(TurnReading):
         except (ProviderError, ContextOverflow) as failure:
             self.failure = failure
         return events
+
+    def only_text(self, data: bytes) -> str | None:
+        block = self._sse.only_plain(data)
+        if block is None or self._half_pair:
+            return None
+        chunk = decode_chunk(block)
+        text = chunk.plain_text() if chunk is not None else None
+        return None if text is None or has_halves(text) else text
 
     def _read_event(self, event: SseEvent, events: list[ModelEvent]) -> None:
         data = event.data
