@@ -49,6 +49,7 @@ class Metrics:
         self._streams = Counter(
             "wicketgate_streams", "Chat streams by how they ended.", ["outcome"], registry=self._registry
         )
+        self._of_streams: dict[str, Counter] = {}
         self._http = Counter(
             "wicketgate_http_requests",
             "HTTP requests by path and status; status 0: the client left before an answer began.",
@@ -122,7 +123,10 @@ class Metrics:
         naive.inc(cost.naive)
 
     def stream_ended(self, outcome: str, usage: Usage) -> None:
-        self._streams.labels(outcome).inc()
+        series = self._of_streams.get(outcome)
+        if series is None:
+            series = self._of_streams[outcome] = self._streams.labels(outcome)
+        series.inc()
         for counter, tokens in zip(self._model_tokens_by_kind, _counts(usage), strict=True):
             if tokens:
                 counter.inc(tokens)

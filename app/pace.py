@@ -58,16 +58,13 @@ class Pace:
         finally:
             _paced.reset(before)
 
-    def step_ended(self, began: float) -> None:
-        self._spent_s += self._now() - began
-        if not self._turning and self._spent_s > _UNNOTICED_S:
-            self._turning = True
-            asyncio.get_running_loop().call_soon(self._turn)
+    def begin_turns(self) -> None:
+        """Looks after the line from the next turn of the loop on."""
+        self._turning = True
+        asyncio.get_running_loop().call_soon(self._turn)
 
-    def place(self) -> "asyncio.Future[None] | None":
-        """Returns what a step has to wait for before it may run; None if it may run now."""
-        if not self._waiting and self._spent_s < _TURN_S:
-            return None
+    def place(self) -> "asyncio.Future[None]":
+        """Returns what a step that may not run now has to wait for."""
         place = _Place(loop=asyncio.get_running_loop())
         self._waiting.append(place)
         return place
@@ -117,7 +114,8 @@ class _Steps(Awaitable[T]):
         self._pace = pace
 
     def __await__(self) -> Generator[Any, Any, T]:
-        pace, now = self._pace, self._pace._now
+        # Every step of every request passes here, so the line is asked without calls where there is none.
+        pace, now, waiting = self._pace, self._pace._now, self._pace._waiting
         work = self._work.__await__()
         error: BaseException | None = None
         cancelled: asyncio.CancelledError | None = None
@@ -131,8 +129,8 @@ class _Steps(Awaitable[T]):
             except BaseException as thrown:
                 error = thrown
             try:
-                if not isinstance(error, GeneratorExit) and (place := pace.place()) is not None:
-                    yield from place
+                if (waiting or pace._spent_s >= _TURN_S) and not isinstance(error, GeneratorExit):
+                    yield from pace.place()
             except asyncio.CancelledError as thrown:
                 if begun:
                     error = thrown
@@ -148,7 +146,9 @@ class _Steps(Awaitable[T]):
                 return end.value  # type: ignore[no-any-return]
             finally:
                 error = None
-                pace.step_ended(began)
+                pace._spent_s += now() - began
+                if pace._spent_s > _UNNOTICED_S and not pace._turning:
+                    pace.begin_turns()
             # Without the line the work would have begun before it was cancelled, and what it was given is its own to
             # free. So it is cancelled where it waits first.
             if cancelled is not None and (task := asyncio.current_task()) is not None:

@@ -7,6 +7,7 @@ the model. A reader that takes nothing at all for too long is cut below, at the 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
+from functools import cache
 from typing import Any
 
 from sse_starlette import EventSourceResponse, ServerSentEvent
@@ -48,17 +49,20 @@ class EventStream(EventSourceResponse):
         on_end: Callable[[], Awaitable[None]],
         at_once: "PiecesAtOnce | None" = None,
     ) -> None:
-        super().__init__(pieces, ping=heartbeat_s, sep="\n")
+        self.__dict__.update(_made(heartbeat_s))
+        self.raw_headers = [*self.raw_headers]  # middleware may write into it
         self._pieces = pieces
         self._on_leave = on_leave
         self._on_end = on_end
         self._at_once = at_once
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        watching = asyncio.create_task(self._watch(receive))
+        loop = asyncio.get_running_loop()
+        # It has no work that could take its turn, so it goes past the loop's factory, and its memory (``app/pace.py``).
+        watching = asyncio.Task(self._watch(receive), loop=loop)
         # A task of its own: each wake-up of a task goes through all the frames that it waits in, and this one has
         # some forty below it, the framework's and the middleware's.
-        sending = asyncio.create_task(self._send(send))
+        sending = loop.create_task(self._send(send))
         try:
             await sending
         finally:
@@ -92,6 +96,12 @@ class EventStream(EventSourceResponse):
         while (await receive())["type"] != "http.disconnect":
             pass
         self._on_leave()
+
+
+@cache
+def _made(heartbeat_s: float) -> Mapping[str, Any]:
+    """What the library makes of a response, its head most of all: the same for each, and a thirtieth of a request."""
+    return vars(EventSourceResponse(iter(()), ping=heartbeat_s, sep="\n"))
 
 
 class PiecesAtOnce:

@@ -168,9 +168,9 @@ class ModelEndpoint:
                     deadline.came()
                 body.pass_on(None)
                 # Read the rest of the body, for a connection that the next turn can use.
+                watch(deadline.last_bytes_by())
                 with suppress(*_BROKEN):
-                    async with asyncio.timeout(_LAST_BYTES_S):
-                        await body.read()
+                    await read()
         finally:
             await response.aclose()
 
@@ -216,6 +216,10 @@ class _Deadline:
             self._events_seen, self._stall_by = turn.events_seen, came + self._timeouts.stall_s
         idle_s = self._timeouts.idle_s
         self.read_by = min(came + (min(idle_s, _AFTER_FINISH_S) if turn.answered else idle_s), self._stall_by)
+
+    def last_bytes_by(self) -> float:
+        """The deadline for the end of the body, from now."""
+        return self._now() + _LAST_BYTES_S
 
     def event_came(self) -> float:
         """The same for one event that is not the end, where every token passes; returns ``read_by``."""

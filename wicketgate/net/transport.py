@@ -61,7 +61,6 @@ class Body(httpx.AsyncByteStream):
         self._connection = None if decode is not None else connection
         self._max_bytes = max_bytes
         self._read_s = read_s
-        self._time = asyncio.get_running_loop().time
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         left = self._max_bytes
@@ -109,7 +108,7 @@ class Body(httpx.AsyncByteStream):
 
     def _read_in_time(self) -> Coroutine[Any, Any, bytes]:
         if self._read_s is not None:
-            self.watch(self._time() + self._read_s)
+            self.watch(asyncio.get_running_loop().time() + self._read_s)
         return self.read()
 
 
