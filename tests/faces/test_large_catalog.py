@@ -187,13 +187,13 @@ async def test_a_call_of_a_visible_tool_does_not_work_out_what_else_is_visible(
 ) -> None:
     runtime, face = await opened(upstream)
     asked: list[object] = []
-    visible = AccessPolicy.visible
+    seen = AccessPolicy.seen
 
     def noted(self: AccessPolicy, *args: Any) -> Any:
         asked.append(args)
-        return visible(self, *args)
+        return seen(self, *args)
 
-    monkeypatch.setattr(AccessPolicy, "visible", noted)
+    monkeypatch.setattr(AccessPolicy, "seen", noted)
     tool_id = next(each for each in runtime.catalog().items if parse_tool_id(each).name == "get_2")
     found = await face.call("tool_execute", {"tool_id": tool_id, "args": {}, "dry_run": True}, SOME)
     assert (found.is_error, asked) == (False, [])
