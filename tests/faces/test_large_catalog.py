@@ -4,6 +4,7 @@
 """
 
 import asyncio
+import json
 import threading
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -14,6 +15,7 @@ from tests.support.effort import bounded_effort
 from tests.support.requirement import requirement
 from wicketgate.access.identity import Identity
 from wicketgate.access.policy import AccessPolicy
+from wicketgate.catalog.card_lines import lines_of_json
 from wicketgate.catalog.catalog import Catalog
 from wicketgate.catalog.router import Router
 from wicketgate.catalog.tool_id import parse_tool_id
@@ -73,6 +75,8 @@ async def test_the_root_of_thousands_of_namespaces_is_not_made_on_the_loop(
         again = await face.call("tool_browse", {"path": "/*"}, caller)
     assert len(cards(first)) == NAMESPACES
     assert (first.text, first.content) == (again.text, again.content)
+    assert json.loads(first.text) == first.structured == again.structured
+    assert first.shown == lines_of_json(first.text)
     count = {3} if caller is ALL else {1, 2}
     assert {int(card["description"].split()[0]) for card in cards(first)} == count
 
