@@ -9,13 +9,13 @@ A session holds no authority: each of its requests is authenticated by itself. I
 
 import asyncio
 import logging
-from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any, TypeVar
 
 from app.mcp_live_session import LiveSession, SessionsFull
 from app.mcp_session_limit import SessionLimit
+from app.mcp_session_table import SessionTable
 from wicketgate.access.identity import Identity
 from wicketgate.faces.mcp.kept_sessions import (
     IDLE_S,
@@ -64,8 +64,7 @@ class LiveSessions:
         self._fail = fail
         self._now = now
         self._new_id = new_id
-        self._live: dict[str, LiveSession] = {}
-        self._opening: Counter[str] = Counter()
+        self._live = SessionTable()
         self._tasks: set[asyncio.Task[None]] = set()
         self._operation = f"mcp_session.{face}"
         self._losses = store.losses
@@ -97,9 +96,11 @@ class LiveSessions:
                 return None
             if session_id not in self._live and (full := await self.limit.full_for_joined(identity)):
                 raise SessionsFull(full)
-            live = self._live.setdefault(
-                session_id, LiveSession(session_id, self._name(session_id), kept, identity, self._now())
-            )
+            # Another request may have been faster.
+            live = self._live.get(session_id)
+            if live is None:
+                live = LiveSession(session_id, self._name(session_id), kept, identity, self._now())
+                self._live.put(live)
         return live if live.kept.actor == identity.actor else None
 
     @asynccontextmanager
@@ -146,7 +147,7 @@ class LiveSessions:
 
     async def reopen(self, live: LiveSession, kept: KeptSession) -> None:
         """Keeps the facts of a further handshake. Raises SessionsAway."""
-        live.kept = kept
+        self._keep(live, kept)
         await self._or_alone(self._store.open(live.name, kept, self._peers.own_id, self._holder(kept.actor)))
 
     async def change(self, live: LiveSession, change: SessionChange) -> None:
@@ -154,13 +155,13 @@ class LiveSessions:
         if live.kept.changed(change) == live.kept:
             return
         members = await self._or_alone(self._store.change(live.name, change))
-        live.kept = live.kept.changed(change)
+        self._keep(live, live.kept.changed(change))
         await self._ask(members, {"do": "reload", "id": live.id})
 
     async def refresh(self, live: LiveSession) -> KeptSession:
         """Returns what the client has set, wherever that was; as it is known here while the store is away."""
         with suppress(SessionsAway):
-            live.kept = await self._join(live.name, live.kept.actor) or live.kept
+            self._keep(live, await self._join(live.name, live.kept.actor) or live.kept)
         return live.kept
 
     async def pass_on(self, live: LiveSession, body: bytes) -> bool:
@@ -181,7 +182,7 @@ class LiveSessions:
 
     def end_of(self, key_id: str) -> int:
         """Ends the sessions that this key used last, as soon as their calls have been answered. Returns how many."""
-        ended = [live for live in self._live.values() if live.last_key == key_id]
+        ended = [live for live in self._live if live.last_key == key_id]
         for live in ended:
             live.ended = True
             self._end_if_quiet(live)
@@ -191,7 +192,7 @@ class LiveSessions:
         """Keeps the sessions that are in use here, and leaves those that were idle for long. Returns false while the
         store is away."""
         now, renewals = self._now(), dict[str, Renewal]()
-        for live in list(self._live.values()):
+        for live in self._live:
             idle_s = now - live.used_at if live.idle else 0.0
             if idle_s >= IDLE_S:
                 self._drop(live)  # the store's own clock ends it
@@ -201,20 +202,29 @@ class LiveSessions:
             ended = set(await self._store.renew(renewals, self._peers.own_id))
         except SessionsAway:
             return False
-        for live in [live for live in self._live.values() if live.name in ended]:
+        for live in [live for live in self._live if live.name in ended]:
             self._drop(live)
         return True
 
     # What the limit asks.
 
-    def by_actor(self) -> Counter[str]:
-        """The number of sessions of each actor, those included that are being opened."""
-        return self._opening + Counter(live.kept.actor for live in self._live.values())
+    @property
+    def held(self) -> int:
+        """The number of sessions, those included that are being opened."""
+        return self._live.total
+
+    def by_actor(self) -> Mapping[str, int]:
+        """The same of each actor. It changes with the sessions."""
+        return self._live.counts
+
+    def most_of_one(self) -> tuple[str, int]:
+        """Returns an actor that holds most sessions, and how many. There has to be one."""
+        return self._live.most()
 
     def longest_idle(self, actor: str) -> LiveSession | None:
         """Returns the session of *actor* in which nothing runs and nobody listens, and has for longest; None if there
         is none."""
-        idle = [live for live in self._live.values() if live.kept.actor == actor and live.idle]
+        idle = [live for live in self._live.of(actor) if live.idle]
         return min(idle, key=lambda live: live.used_at, default=None)
 
     async def give_way(self, live: LiveSession) -> None:
@@ -265,7 +275,8 @@ class LiveSessions:
         name = self._name(session_id)
         # Without the store it is kept as soon as that is back.
         await self._or_alone(self._store.open(name, kept, self._peers.own_id, self._holder(kept.actor)))
-        live = self._live[session_id] = LiveSession(session_id, name, kept, identity, self._now())
+        live = LiveSession(session_id, name, kept, identity, self._now())
+        self._live.put(live)
         return live
 
     async def _told(self, step: Awaitable[T]) -> T:
@@ -289,14 +300,18 @@ class LiveSessions:
             raise
 
     def _place_taken(self, actor: str) -> None:
-        self._opening[actor] += 1
+        self._live.take_place(actor)
 
     def _place_given_back(self, actor: str) -> None:
-        self._opening -= Counter((actor,))
+        self._live.give_place_back(actor)
+
+    def _keep(self, live: LiveSession, kept: KeptSession) -> None:
+        live.kept = kept
+        if self._live.get(live.id) is live:
+            self._live.put(live)
 
     def _drop(self, live: LiveSession) -> None:
-        if self._live.get(live.id) is live:
-            del self._live[live.id]
+        self._live.remove(live)
         live.end()
 
     def _end_if_quiet(self, live: LiveSession) -> None:

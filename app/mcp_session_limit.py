@@ -4,7 +4,6 @@ Such a session lasts until its client ends it, and many clients forget to. So wh
 longest gives way, of the actor that holds most.
 """
 
-from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Protocol
 
@@ -18,7 +17,12 @@ _TIMES_KEPT = 4
 class Sessions(Protocol):
     """The number that is shared."""
 
-    def by_actor(self) -> Counter[str]: ...
+    @property
+    def held(self) -> int: ...
+
+    def by_actor(self) -> Mapping[str, int]: ...
+
+    def most_of_one(self) -> tuple[str, int]: ...
 
     def longest_idle(self, actor: str) -> Any | None: ...
 
@@ -41,7 +45,7 @@ class SessionLimit:
 
     @property
     def held(self) -> int:
-        return self._sessions.by_actor().total()
+        return self._sessions.held
 
     @property
     def refused(self) -> Mapping[Scope, int]:
@@ -54,7 +58,7 @@ class SessionLimit:
     def full_before(self, identity: Identity) -> Scope | None:
         """Returns what is full for a further session whoever gives way; None if it may be opened, as far as this
         process knows."""
-        full = self._full(self._sessions.by_actor(), identity.actor)
+        full = self._full(identity.actor)
         if full != "actor":
             return None
         self.refuse(full)
@@ -63,10 +67,9 @@ class SessionLimit:
     async def full_for(self, identity: Identity) -> Scope | None:
         """Returns what is full for a further session, after an idle one has given way if there is one; None if it may
         be opened."""
-        held = self._sessions.by_actor()
-        full = self._full(held, identity.actor)
-        if full == "all" and await self._end_idle(held, identity.actor):
-            full = self._full(self._sessions.by_actor(), identity.actor)
+        full = self._full(identity.actor)
+        if full == "all" and await self._end_idle(identity.actor):
+            full = self._full(identity.actor)
         if full is not None:
             self.refuse(full)
         return full
@@ -74,7 +77,7 @@ class SessionLimit:
     async def full_for_joined(self, identity: Identity) -> Scope | None:
         """Returns what is full for a session that was opened at another process, after an idle one of its actor has
         left this process if there is one, which can be taken up again."""
-        full = self._full(self._sessions.by_actor(), identity.actor)
+        full = self._full(identity.actor)
         if full is None:
             return None
         idle = self._sessions.longest_idle(identity.actor)
@@ -83,12 +86,15 @@ class SessionLimit:
         await self._sessions.leave(idle)
         return None
 
-    def _full(self, held: Counter[str], actor: str) -> Scope | None:
-        return full_scope(held[actor], held.total(), self.most, self._per_actor)
+    def _full(self, actor: str) -> Scope | None:
+        return full_scope(self._held_by(actor), self._sessions.held, self.most, self._per_actor)
 
-    async def _end_idle(self, held: Counter[str], newcomer: str) -> bool:
-        actor, number = held.most_common(1)[0]
-        if number <= held[newcomer]:
+    def _held_by(self, actor: str) -> int:
+        return self._sessions.by_actor().get(actor, 0)
+
+    async def _end_idle(self, newcomer: str) -> bool:
+        actor, number = self._sessions.most_of_one()
+        if number <= self._held_by(newcomer):
             return False
         idle = self._sessions.longest_idle(actor)
         if idle is None:

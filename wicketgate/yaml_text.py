@@ -6,7 +6,7 @@ are booleans; ``on``, ``no``, dates, infinity and NaN are text. Tags are ignored
 people write it. Keys become text."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import yaml
@@ -48,7 +48,12 @@ def read_yaml(text: str, *, strict: bool = False, parser: type[Any] = PARSER) ->
     if len(text) > _MAX_CHARS:
         raise NotYaml(f"more than {_MAX_CHARS // 1024 // 1024} Mi characters")
     try:
-        return _Builder(strict).build(_events(parser(text)))
+        reading = parser(text)
+        try:
+            # As yaml.parse, which asks for each event twice.
+            return _Builder(strict).build(iter(reading.get_event, None))
+        finally:
+            reading.dispose()
     except yaml.MarkedYAMLError as error:
         raise NotYaml(*_explained(error, text)) from None
     except yaml.reader.ReaderError as error:
@@ -57,14 +62,6 @@ def read_yaml(text: str, *, strict: bool = False, parser: type[Any] = PARSER) ->
         raise NotYaml("not valid YAML: a control character", mark) from None
     except (yaml.YAMLError, UnicodeError):
         raise NotYaml("not valid YAML") from None
-
-
-def _events(parser: Any) -> Iterator[Any]:
-    """Yields as ``yaml.parse`` does, which asks for each event twice."""
-    try:
-        yield from iter(parser.get_event, None)
-    finally:
-        parser.dispose()
 
 
 def write_yaml(value: Any) -> str:
@@ -153,19 +150,42 @@ class _Builder:
         self._documents = 0
 
     def build(self, events: Iterable[Any]) -> Any:
-        stack = self._stack
+        stack, scalar = self._stack, yaml.ScalarEvent
         for number, event in enumerate(events):
             if number > _MAX_EVENTS or len(stack) > _MAX_DEPTH:
                 raise NotYaml("too large or too deep", event.start_mark)
-            # By type, the most frequent first: a list of ten thousand keys is a hundred thousand events.
+            # By type, the most frequent first: a list of ten thousand keys is more than a hundred thousand events.
             kind = type(event)
             values = 1
-            if kind is yaml.ScalarEvent:
-                value, anchor = event.value, event.anchor
-                if event.tag is not None:
+            if kind is scalar:
+                value, anchor, tag = event.value, event.anchor, event.tag
+                if tag is not None:
                     self._check_tag(event)
-                if not event.style and event.tag != _TEXT_TAG:
+                if not event.style and tag != _TEXT_TAG:
                     value = _plain(value)
+                if stack and anchor is None:
+                    # Nearly every event is a key or a value of a mapping, so what ``_put`` does with one stands here.
+                    into = stack[-1]
+                    if into.key is not _NO_KEY and not into.merges:
+                        into.holder[into.key], into.key = value, _NO_KEY
+                        into.values += 1
+                    elif (
+                        type(into.holder) is dict
+                        and type(value) is str
+                        and value != "<<"
+                        and value not in into.own_keys
+                        and into.key is _NO_KEY
+                    ):
+                        into.own_keys[value] = event.start_mark
+                        into.key = value
+                        into.values += 1
+                        into.merges = False
+                    else:
+                        self._put(into, value, 1, event)
+                        continue
+                    if into.values > _MAX_VALUES:
+                        raise NotYaml(f"more than {_MAX_VALUES:,} values", event.start_mark)
+                    continue
             elif kind is yaml.MappingStartEvent or kind is yaml.SequenceStartEvent:
                 self._check_tag(event)
                 stack.append(_Open({} if kind is yaml.MappingStartEvent else [], event.anchor))

@@ -305,7 +305,7 @@ async def test_a_session_that_gives_way_ends_unless_another_process_has_it(group
     await found(other, first)
     third = await opened(one, BOB)
     assert await other.find(first.id, ANN) is not None, "the longest idle one only left"
-    assert {live.id for live in one._live.values()} == {second.id, third.id}
+    assert {live.id for live in one._live} == {second.id, third.id}
     lonely = await opened(other)
     assert await one.find(lonely.id, ANN) is not None, "an idle one of the same actor makes room"
     assert set(one.by_actor()) == {"ann", "bob"}
@@ -370,7 +370,7 @@ async def test_nobody_gives_way_to_an_actor_that_has_its_sessions_elsewhere(grou
         await opened(other, BOB)
     for _ in range(3):
         assert await refused(one, BOB) == "actor"
-    assert {live.id for live in one._live.values()} == {live.id for live in idle}
+    assert {live.id for live in one._live} == {live.id for live in idle}
 
 
 @requirement("ACCESS-104")

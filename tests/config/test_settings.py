@@ -282,6 +282,13 @@ def test_what_is_named_like_a_secret_is_masked_and_what_is_not_stays_readable(tm
     }  # fmt: skip
 
 
+@requirement("OPS-20")
+def test_a_variable_whose_sign_is_written_as_an_escape_is_put_in_place_too(tmp_path: Path) -> None:
+    config = tmp_path / "wicketgate.yaml"
+    config.write_text('server: {host: "\\x24{HOST}"}', encoding="utf-8")
+    assert load_settings(config, {"HOST": "::1"}).server.host == "::1"
+
+
 @requirement("ACCESS-29")
 def test_keys_of_the_seal_are_a_ring_from_which_an_unset_variable_is_left_out(tmp_path: Path) -> None:
     text = "auth: {seal_keys: ['${SEAL_KEY}', '${OLD_SEAL_KEY:-}']}"

@@ -4,6 +4,7 @@
 """
 
 import asyncio
+import json
 import threading
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -14,13 +15,15 @@ from tests.support.effort import bounded_effort
 from tests.support.requirement import requirement
 from wicketgate.access.identity import Identity
 from wicketgate.access.policy import AccessPolicy
+from wicketgate.catalog.card_lines import lines_of_json
 from wicketgate.catalog.catalog import Catalog
 from wicketgate.catalog.router import Router
-from wicketgate.catalog.tool_id import parse_tool_id
+from wicketgate.catalog.tool_id import Visible, parse_tool_id
 from wicketgate.faces.gateway import GatewayFace
+from wicketgate.faces.meta_tool import ToolLists
 from wicketgate.faces.namespaced import NamespacedFace
 from wicketgate.faces.operations import Operations
-from wicketgate.faces.surface import ToolSurface
+from wicketgate.faces.surface import SurfaceTool, ToolSurface
 from wicketgate.faces.transparent import TransparentFace
 from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.ports import CallContext
@@ -73,6 +76,8 @@ async def test_the_root_of_thousands_of_namespaces_is_not_made_on_the_loop(
         again = await face.call("tool_browse", {"path": "/*"}, caller)
     assert len(cards(first)) == NAMESPACES
     assert (first.text, first.content) == (again.text, again.content)
+    assert json.loads(first.text) == first.structured == again.structured
+    assert first.shown == lines_of_json(first.text)
     count = {3} if caller is ALL else {1, 2}
     assert {int(card["description"].split()[0]) for card in cards(first)} == count
 
@@ -187,13 +192,13 @@ async def test_a_call_of_a_visible_tool_does_not_work_out_what_else_is_visible(
 ) -> None:
     runtime, face = await opened(upstream)
     asked: list[object] = []
-    visible = AccessPolicy.visible
+    seen = AccessPolicy.seen
 
     def noted(self: AccessPolicy, *args: Any) -> Any:
         asked.append(args)
-        return visible(self, *args)
+        return seen(self, *args)
 
-    monkeypatch.setattr(AccessPolicy, "visible", noted)
+    monkeypatch.setattr(AccessPolicy, "seen", noted)
     tool_id = next(each for each in runtime.catalog().items if parse_tool_id(each).name == "get_2")
     found = await face.call("tool_execute", {"tool_id": tool_id, "args": {}, "dry_run": True}, SOME)
     assert (found.is_error, asked) == (False, [])
@@ -223,6 +228,33 @@ async def test_the_list_of_a_face_is_not_made_on_the_loop(
     with bounded_effort(calls=CALLS):
         await surface.prepare(caller)
         assert surface.tools(caller) is listed
+
+
+@requirement("BROWSE-59")
+async def test_lists_are_kept_by_the_number_of_tools_in_them_not_of_callers(upstream: StubUpstream) -> None:
+    runtime, _ = await opened(upstream)
+    made: list[int] = []
+
+    def make(catalog: Catalog, visible: Visible | None) -> list[SurfaceTool]:
+        shown = [each for each in catalog.items if visible is None or visible(each)]
+        made.append(len(shown))
+        return [SurfaceTool(each, "", {}) for each in shown]
+
+    def caller(*numbers: int) -> CallContext:
+        return context(f"tools:{upstream.name}:*", *(f"tools:service{number}:*" for number in numbers))
+
+    lists = ToolLists(runtime, make, most_tools=3 * 200)
+    for _ in range(2):
+        for number in range(200):
+            await lists.prepare(caller(number))
+            assert len(lists.of(caller(number))) == 3
+    assert made == [3] * 200
+    # A longer one takes the room of those made first.
+    lists.of(caller(*range(50)))
+    lists.of(caller(199))
+    assert len(made) == 201
+    lists.of(caller(0))
+    assert len(made) == 202
 
 
 @requirement("BROWSE-59")

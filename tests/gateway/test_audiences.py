@@ -1,5 +1,6 @@
 """What callers see of a large catalog is found by their rights, and kept within bounds (BROWSE-75, BROWSE-76)."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from hypothesis import given, settings
@@ -11,9 +12,10 @@ from wicketgate.access.conditions import Condition
 from wicketgate.access.identity import Identity
 from wicketgate.access.policy import AccessPolicy, AccessRule, Hidden
 from wicketgate.catalog.catalog import Catalog
+from wicketgate.catalog.selectable import mcp_tool_to_selectable
 from wicketgate.catalog.tool_id import tool_names
 from wicketgate.faces.gateway import GatewayFace
-from wicketgate.gateway.audiences import Audience, Audiences
+from wicketgate.gateway.audiences import Audience, Audiences, GroupedCatalog
 from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.gateway.snapshot import Snapshot
 from wicketgate.ports import CallContext
@@ -45,6 +47,13 @@ RULES = st.lists(
 )
 
 
+MIXED = Catalog(
+    mcp_tool_to_selectable({"name": name if home == namespace else f"{namespace}.{name}"}, home, infer=home == "all")
+    for namespace, home in (("git", "git"), ("shop", "all"), ("mail", "all"))
+    for name in ("get_one", "get_two", "delete_one")
+)
+
+
 @requirement("BROWSE-75")
 @given(RULES, st.sampled_from(["allow", "deny"]), PERMISSIONS, st.sampled_from(["ann", "bob"]))
 @settings(max_examples=examples(400))
@@ -53,43 +62,77 @@ def test_what_a_caller_sees_of_groups_of_tools_is_what_is_decided_about_each(
 ) -> None:
     policy, caller = AccessPolicy(rules, default), Identity(actor, tuple(permissions))
     expected = {each for each, names in TOOLS.items() if not isinstance(policy.decide(caller, names), Hidden)}
-    assert policy.visible(policy.rights(caller), policy.grouped(TOOLS.items())) == expected
+    seen = policy.seen(policy.rights(caller), policy.grouped(TOOLS.items()))
+    assert seen.ids() == expected
+    assert {each for each in [*TOOLS, "git:none", ""] if seen.test()(each)} == expected
 
 
-def audience(*ids: str) -> Audience:
-    return Audience(Catalog(), frozenset(ids))
+SERVICES = [
+    mcp_tool_to_selectable({"name": f"{name}{number}"}, f"service{number}")
+    for number in range(40)
+    for name in ("get", "put")
+]
+GROUPED = GroupedCatalog(Catalog(SERVICES), AccessPolicy())
+
+
+def audience(*permissions: str) -> Audience:
+    return GROUPED.audience(AccessPolicy().rights(Identity("any", permissions)))
+
+
+def services(numbers: Iterable[int]) -> list[str]:
+    return [f"tools:service{number}:*" for number in numbers]
 
 
 @requirement("BROWSE-76")
 def test_callers_that_see_the_same_tools_share_what_is_kept_whatever_their_rights() -> None:
     kept = Audiences()
-    first = kept.keep("ann", audience("a:b", "a:c"))
-    assert kept.keep("bob", audience("a:c", "a:b")) is first
+    first = kept.keep("ann", audience(*services([1, 2])))
+    assert kept.keep("bob", audience(*services([2, 1, 77]))) is first
     assert kept.get("bob") is first
     assert kept.get("cid") is None
+    # Nor does it matter whether tools are named one by one.
+    assert kept.keep("dan", audience(*services([2]), "tools:service1:get1", "tools:*:put1")) is first
 
 
 @requirement("BROWSE-76")
-def test_audiences_are_kept_by_the_tools_in_them_and_those_used_last_stay() -> None:
-    kept = Audiences(most_ids=100)
-    large = [audience(*(f"{number}:{each}" for each in range(30))) for number in range(4)]
+def test_audiences_are_kept_by_the_room_that_they_take_and_those_used_last_stay() -> None:
+    each = audience(*services([1])).size_bytes
+    kept = Audiences(most_bytes=3 * each)
+    large = [audience(*services([number])) for number in range(4)]
     for number in range(3):
         kept.keep(number, large[number])
     kept.get(0)
     kept.keep(3, large[3])
     assert [kept.get(number) is not None for number in range(4)] == [True, False, True, True]
-    # Small ones, and those of other rights that see the same, take little room or none.
+    # Those of other rights that see the same take no room, nor does what sees everything.
     for number in range(10):
-        kept.keep(f"small {number}", audience(f"x:{number}"))
-        kept.keep(f"same {number}", audience(*(f"3:{each}" for each in range(30))))
+        kept.keep(f"same {number}", audience(*services([3, 50 + number])))
+    kept.keep("all", audience("tools:*"))
     assert kept.get(3) is large[3]
-    assert len(kept) == 23
+    assert len(kept) == 14
     # A single one is kept, however large.
-    kept.keep("huge", audience(*map(str, range(1_000))))
-    assert len(kept) == 1
-    for number in range(5):
-        kept.keep(number, audience(f"x:{number}"))
-    assert len(kept) == 5
+    kept = Audiences(most_bytes=1)
+    kept.keep("first", large[1])
+    kept.keep("second", large[2])
+    assert [kept.get("first"), kept.get("second")] == [None, large[2]]
+
+
+@requirement("BROWSE-18", "BROWSE-75")
+@given(RULES, PERMISSIONS | st.just(["tools:*"]), st.sampled_from(["ann", "bob"]))
+@settings(max_examples=examples(300))
+def test_what_stands_at_the_root_is_what_the_graph_of_the_visible_tools_has(
+    rules: list[AccessRule], permissions: list[str], actor: str
+) -> None:
+    policy = AccessPolicy(rules)
+    catalog = MIXED
+    rights = policy.rights(Identity(actor, tuple(permissions)))
+    made = GroupedCatalog(catalog, policy).audience(rights)
+    visible = made.visible or bool
+    assert made.cards_at(()) == catalog.cards_at((), visible)
+    shown = [item.id for item in catalog.all() if visible(item.id)]
+    assert made.definition_chars == sum(catalog.chars_of(each) for each in shown)
+    whole = set(catalog.cards_at(()))
+    assert made.has_own_cards == bool(set(made.cards_at(())) - whole)
 
 
 @requirement("BROWSE-75", "BROWSE-76")

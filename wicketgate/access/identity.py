@@ -118,8 +118,10 @@ LOCAL = Identity("local", ("*",))
 """The caller where there is no other: the program that embeds the gate, or that started it over stdio."""
 
 
+@lru_cache(maxsize=1_024)
 def parse_permissions(text: str) -> tuple[str, ...]:
-    """Split a comma list. Raises ValueError that names the first item that is not a permission."""
+    """Split a comma list. Equal lists are one object: thousands of keys have few different ones. Raises ValueError that
+    names the first item that is not a permission."""
     items = tuple(item.strip() for item in text.split(",") if item.strip())
     for item in items:
         if not PERMISSION_PATTERN.fullmatch(item):

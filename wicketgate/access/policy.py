@@ -22,6 +22,7 @@ from typing import Any, Literal
 from wicketgate.access.approvers import Need, Needs, described
 from wicketgate.access.conditions import Asked, CannotEvaluate, Condition, Joined, join
 from wicketgate.access.identity import Identity, Reach, reach_of
+from wicketgate.access.tool_groups import Seen, ToolGroups, missing_permission
 from wicketgate.catalog.name_patterns import compile_glob, split_pattern
 from wicketgate.catalog.tool_id import ToolNames, namespace_of
 
@@ -115,14 +116,8 @@ class _Chain:
     parts: tuple[tuple[Joined | None, tuple[int, ...]], ...]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ToolGroup:
-    """Tools in the same *namespaces* that the same rules match: their *ids* and *names*."""
-
-    namespaces: tuple[str, ...]
-    chains: _Chains
-    ids: tuple[str, ...]
-    names: tuple[ToolNames, ...]
+Groups = ToolGroups[_Chains]
+"""Tools in groups by the rules of one policy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +193,7 @@ class AccessPolicy:
     def decide(self, identity: Identity, names: ToolNames, args: Mapping[str, Any] | None = None) -> Decision:
         """Decides about a tool for *identity*: without *args* about the tool, with them about this call."""
         rights, chains = self.rights(identity), self._chains(names)
-        if not rights.reach.everything and (missing := _missing_permission(rights.reach, names)):
+        if not rights.reach.everything and (missing := missing_permission(rights.reach, names)):
             return Hidden(f"needs the permission {missing}")
         found = self._best(rights, chains)
         # Without arguments, or without rules, there is nothing more to decide.
@@ -242,38 +237,13 @@ class AccessPolicy:
         claims = identity.claims if self._by_claims else ""
         return self._cached_rights(identity.actor, identity.permissions, identity.roles, claims)
 
-    def grouped(self, tools: Iterable[tuple[str, ToolNames]]) -> Sequence["ToolGroup"]:
+    def grouped(self, tools: Iterable[tuple[str, ToolNames]]) -> Groups:
         """Returns *tools* (id, names) in groups about which most callers have one decision."""
-        groups: defaultdict[tuple[tuple[str, ...], _Chains], list[tuple[str, ToolNames]]] = defaultdict(list)
-        for tool_id, names in tools:
-            groups[tuple(namespace for namespace, _ in names), self._chains(names)].append((tool_id, names))
-        return [
-            ToolGroup(namespaces, chains, tuple(tool_id for tool_id, _ in some), tuple(names for _, names in some))
-            for (namespaces, chains), some in groups.items()
-        ]
+        return ToolGroups(tools, self._chains)
 
-    def visible(self, rights: Rights, groups: Iterable["ToolGroup"]) -> frozenset[str]:
-        """Returns the ids of those tools in *groups* that exist for a holder of *rights*."""
-        reach = rights.reach
-        named = {namespace for namespace, _ in reach.tools}
-        shown: dict[_Chains, bool] = {}
-        found: list[str] = []
-        for group in groups:
-            whole = reach.everything or reach.namespaces.issuperset(group.namespaces)
-            if not (
-                whole or reach.names or all(each in reach.namespaces or each in named for each in group.namespaces)
-            ):
-                continue
-            if group.chains not in shown:
-                shown[group.chains] = not isinstance(self._best(rights, group.chains), Hidden)
-            if not shown[group.chains]:
-                continue
-            if whole:
-                found += group.ids
-            else:
-                each = zip(group.ids, group.names, strict=True)
-                found += [tool_id for tool_id, names in each if not _missing_permission(reach, names)]
-        return frozenset(found)
+    def seen(self, rights: Rights, groups: Groups) -> Seen:
+        """Returns which of the tools in *groups* exist for a holder of *rights*."""
+        return groups.seen(rights.reach, lambda chains: not isinstance(self._best(rights, chains), Hidden))
 
     def steps(self, identity: Identity, names: ToolNames) -> Sequence[RuleStep]:
         """Returns the rules of which the first that holds decides for *identity*, for a report to the operator: one
@@ -412,15 +382,6 @@ def _on_args(rule: AccessRule) -> Condition | None:
 
 def _itself(rights: Rights) -> Rights:
     return rights
-
-
-def _missing_permission(reach: Reach, names: ToolNames) -> str:
-    """Returns the permission that *reach* does not cover; empty if none. The name in the id must be covered in each
-    namespace of the tool."""
-    for namespace, own in names:
-        if not reach.covers(namespace, own[0]):
-            return f"tools:{namespace}:{own[0]}"
-    return ""
 
 
 def _strictest(outcomes: Iterable[Outcome]) -> Outcome | None:

@@ -172,7 +172,7 @@ class Catalog:
         """The cards of what stands at *path*, in the graph of the visible tools. Raises PathNotFound (BROWSE-12).
 
         All levels but ``/`` are short. That one has a card for each namespace, of which there can be thousands: they
-        are at hand for a caller that may see everything, and take long for another (BROWSE-40).
+        are at hand for a caller that may see everything (BROWSE-40).
         """
         if visible is None and is_root(path):
             return self._root
@@ -180,6 +180,10 @@ class Catalog:
             self.card(node.tool_id) if isinstance(node, Leaf) else self._inner_card(node)
             for node in self.graph.children(path, visible)
         )
+
+    def namespace_card(self, namespace: str, visible: Visible) -> ChoiceCard:
+        """The card of a namespace for whoever sees some of its tools."""
+        return self._inner_card(self.graph.namespace_at(namespace, visible))
 
     def _cards_inside(self, namespace: str) -> "_InnerCards":
         """The cards of a namespace and its clusters; those of the previous catalog if the same tools are inside."""

@@ -142,6 +142,10 @@ class ChoiceGraph:
             for child in _shown_children(node, visible)
         )
 
+    def namespace_at(self, namespace: str, visible: Visible) -> Inner:
+        """Returns a namespace as whoever sees some of its tools is shown it."""
+        return self._inner(self.namespaces[namespace].branch, visible)
+
     def tool_at(self, path: Sequence[str]) -> ToolId | None:
         """Returns the tool whose own path this is, for whomever it is visible; None for any other path."""
         node: Branch | Leaf | None = self._root

@@ -51,9 +51,12 @@ def load_settings(
     """
     environ = os.environ if environ is None else environ
     # The file, with its variables.
-    values = {} if path is None else _read_yaml(path)
+    text = "" if path is None else _read(path)
+    values = {} if path is None else _sections(text, path)
     variables = _Variables(environ)
-    values = variables.put_into(values)
+    # Most files have none, and to look into each value of thousands of keys takes long. An escape may write a "$".
+    if "$" in text or "\\" in text:
+        values = variables.put_into(values)
     # Variables and the command line over it.
     origins: dict[Loc, str] = {}
     for name in settings_variables(environ):
@@ -126,9 +129,9 @@ def no_upstreams_line(settings: Settings) -> str:
     return ""
 
 
-def _read_yaml(path: Path) -> dict[str, Any]:
+def _read(path: Path) -> str:
     try:
-        text = path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise ConfigError(
             f"Cannot read the configuration file {path}: there is no such file; wicketgate init --config {path} writes "
@@ -138,6 +141,9 @@ def _read_yaml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"Cannot read the configuration file {path}: {error.strerror}") from None
     except UnicodeDecodeError:
         raise ConfigError(f"The configuration file {path} is not UTF-8 text") from None
+
+
+def _sections(text: str, path: Path) -> dict[str, Any]:
     values = _yaml(text, f"the configuration file {path}")
     if values is None:
         # It may be about to be written. Applied to a running service, it would take away every upstream and key.

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from wicketgate.catalog.card import card_json
+from wicketgate.catalog.card import ChoiceCard, card_json, render_card
 from wicketgate.catalog.card_lines import lines_of_json
 from wicketgate.catalog.catalog import Catalog
 from wicketgate.catalog.selectable import SelectableItem
@@ -111,6 +111,7 @@ class GatewayFace:
         self._started = started
         self._meter = meter or NoMeter()
         self._long_calls = LongCalls(runtime)
+        self._levels = WrittenLevels()
         self._lists = ToolLists(runtime, self._with_inventory)
         self._spare_tokens = MAX_TOKENS - sum(runtime.tokens.count(_definition(tool)) for tool in _TOOLS)
 
@@ -177,10 +178,15 @@ class GatewayFace:
         top_k = _top_k(fields)
         await self._runtime.browsing.prepare(context, path)
         if isinstance(query, str):
-            return await _written(await self._runtime.browse_query(query, top_k, context))
+            return await self._written(await self._runtime.browse_query(query, top_k, context))
         if isinstance(path, str):
-            return await _written(await self._runtime.browse_path(path, context))
+            return await self._written(await self._runtime.browse_path(path, context))
         raise ArgsInvalid(f"{'query' if path is None else 'path'} must be a string.")
+
+    async def _written(self, browse: Browse) -> SurfaceResult:
+        if len(browse.cards) <= _MANY_CARDS:
+            return _browse_result(browse, self._levels)
+        return await asyncio.to_thread(_browse_result, browse, self._levels)
 
     async def _execute(self, fields: Mapping[str, Any], context: CallContext) -> SurfaceResult:
         tool_id = read_text(fields, "tool_id")
@@ -221,22 +227,47 @@ _MANY_CARDS = 200
 """Writing more takes milliseconds."""
 
 
-async def _written(browse: Browse) -> SurfaceResult:
-    if len(browse.cards) <= _MANY_CARDS:
-        return _browse_result(browse)
-    return await asyncio.to_thread(_browse_result, browse)
+_MOST_LEVELS = 32_768
 
 
-def _browse_result(browse: Browse) -> SurfaceResult:
-    body: dict[str, Any] = {"cards": [card_json(card) for card in browse.cards]}
+class WrittenLevels:
+    """The JSON and the line of cards of levels, each written once: ``/`` has one for each namespace, of which there can
+    be thousands, and they are the same objects for all callers that see all of it. Some 1,000 bytes each."""
+
+    def __init__(self) -> None:
+        # By the identity of the card, which is held, so that it is no other's.
+        self._known: dict[int, tuple[ChoiceCard, dict[str, Any], str, str]] = {}
+
+    def of(self, cards: Sequence[ChoiceCard]) -> tuple[list[dict[str, Any]], str, str]:
+        """Returns the JSON form of *cards*, which is shared, the same as text without brackets, and their lines."""
+        known, bodies, texts, lines = self._known, list[dict[str, Any]](), list[str](), list[str]()
+        for card in cards:
+            if (written := known.get(id(card))) is None:
+                # Each value alone: a thread that writes thousands of cards in one step holds the loop like one that
+                # runs there.
+                body = card_json(card)
+                written = card, body, compact_json(body), render_card(card)
+                if card.kind == "internal":
+                    if len(known) >= _MOST_LEVELS:
+                        known.clear()
+                    known[id(card)] = written
+            bodies.append(written[1])
+            texts.append(written[2])
+            lines.append(written[3])
+        return bodies, ",".join(texts), "\n".join(lines)
+
+
+def _browse_result(browse: Browse, levels: WrittenLevels) -> SurfaceResult:
+    bodies, parts, lines = levels.of(browse.cards)
+    body: dict[str, Any] = {"cards": bodies}
     if browse.hint:
         body["hint"] = browse.hint
-    # Each value alone: a thread that writes thousands of cards in one step holds the loop like one that runs there.
-    parts = ",".join(compact_json(card) for card in body["cards"])
+    if browse.written is not None:
+        lines = browse.written
+    elif browse.hint:
+        lines = browse.text
     rest = f',"hint":{compact_json(browse.hint)}' if browse.hint else ""
-    return json_result(
-        body, lines=browse.text or None, naive_chars=browse.spared_chars, text=f'{{"cards":[{parts}]{rest}}}'
-    )
+    return json_result(body, lines=lines or None, naive_chars=browse.spared_chars, text=f'{{"cards":[{parts}]{rest}}}')
 
 
 def _top_k(fields: Mapping[str, Any]) -> int | None:

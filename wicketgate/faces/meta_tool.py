@@ -27,7 +27,9 @@ CONNECTING = "The tool servers are still being connected. Try again in a moment.
 
 LARGE = 500
 """Of more tools than these, a list is made in a thread."""
-_MAX_AUDIENCES = 64
+_MOST_TOOLS = 640_000
+"""In all lists of a face that are kept: at most a few hundred bytes each."""
+_MOST_LISTS = 4_096
 
 
 def object_schema(properties: Mapping[str, Any], *required: str) -> dict[str, Any]:
@@ -151,15 +153,23 @@ compact_json: Callable[[Any], str] = json.JSONEncoder(ensure_ascii=False, separa
 class ToolLists:
     """The tools that a face shows to each audience, made once for each catalog.
 
-    *make* gets the catalog and a test of tool ids for visibility, None for an audience that sees all.
+    *make* gets the catalog and a test of tool ids for visibility, None for an audience that sees all. As many lists are
+    kept as have *most_tools* tools together, made last, and at least one: thousands of short ones.
     """
 
-    def __init__(self, runtime: ProxyRuntime, make: Callable[[Catalog, Visible | None], Sequence[SurfaceTool]]) -> None:
+    def __init__(
+        self,
+        runtime: ProxyRuntime,
+        make: Callable[[Catalog, Visible | None], Sequence[SurfaceTool]],
+        most_tools: int = _MOST_TOOLS,
+    ) -> None:
         self._runtime = runtime
         self._make = make
         self._catalog: Catalog | None = None
         self._waiting: Sequence[str] = ()
+        self._most_tools = most_tools
         self._made: dict[Visible | None, Sequence[SurfaceTool]] = {}
+        self._kept = 0
         self._making = anyio.Lock()
 
     async def prepare(self, context: CallContext) -> None:
@@ -192,6 +202,10 @@ class ToolLists:
         if catalog is not self._catalog or waiting != self._waiting:
             self._catalog, self._waiting = catalog, waiting
             self._made.clear()
+            self._kept = 0
+        elif (known := self._made.pop(visible, None)) is not None:
+            self._kept -= len(known)
         self._made[visible] = made
-        if len(self._made) > _MAX_AUDIENCES:
-            del self._made[next(iter(self._made))]
+        self._kept += len(made)
+        while (self._kept > self._most_tools or len(self._made) > _MOST_LISTS) and len(self._made) > 1:
+            self._kept -= len(self._made.pop(next(iter(self._made))))

@@ -156,7 +156,7 @@ def _rank(
     learned: Learned | None,
 ) -> str:
     tools = ((each.id, each.names) for each in catalog.tools.values())
-    visible = access.visible(access.rights(identity), access.grouped(tools)).__contains__
+    visible = access.seen(access.rights(identity), access.grouped(tools)).test()
     ranked = [tool_id for tool_id, _ in catalog.router.route(query, _RANKED, visible, learned=learned)]
     if item.id in ranked:
         return f"query {query!r}: place {ranked.index(item.id) + 1}"

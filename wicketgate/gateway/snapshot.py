@@ -7,18 +7,21 @@ from collections.abc import Mapping, Sequence
 import anyio
 
 from wicketgate.access.identity import Identity
-from wicketgate.access.policy import AccessPolicy, Hidden, Rights, ToolGroup
+from wicketgate.access.policy import AccessPolicy, Hidden, Rights
 from wicketgate.catalog.catalog import Catalog
 from wicketgate.catalog.pins import Screened
 from wicketgate.catalog.selectable import SelectableItem
 from wicketgate.catalog.tool_id import MAX_NEAR, ToolId, near_ids
 from wicketgate.errors import HydrateFailed
 from wicketgate.fleet.member import Listing
-from wicketgate.gateway.audiences import Audience, Audiences
+from wicketgate.gateway.audiences import Audience, Audiences, GroupedCatalog
 from wicketgate.schemas.validation import Admitted, Validator, compile_schema, is_bulky_json
 
 LARGE = 500
 """Items of a catalog from which on work with all of them is done off the event loop."""
+_AT_ONCE = 20_000
+"""Of more, what a caller sees is worked out off the loop too, and if it is named by names of tools. Otherwise it takes
+a millisecond or two."""
 
 
 class Snapshot:
@@ -38,34 +41,45 @@ class Snapshot:
         self.screened = screened or {}
         self._validators: dict[str, Validator] = {}
         self._audiences = Audiences()
-        self._grouped: tuple[AccessPolicy, Sequence[ToolGroup]] | None = None
+        self._grouped: GroupedCatalog | None = None
         self._working_out = anyio.Lock()
 
     async def prepare(self, policy: AccessPolicy, identity: Identity, path: object) -> None:
-        """Work out off the loop what takes long for a browse of *path*, or None: the audience of this caller in a large
-        catalog, and its cards of ``/`` (BROWSE-40). ``audience`` is a look-up then."""
+        """Work out off the loop what takes long for a browse of *path*, or None, in a large catalog: its groups of
+        tools, and cards of ``/`` for namespaces of which this caller sees a part (BROWSE-40)."""
         if len(self.catalog.items) <= LARGE:
             return
         rights = policy.rights(identity)
-        root = isinstance(path, str) and path in ("/", "/*")
-        if self._knows(policy, rights, root=root):
-            return
-        # One at a time: callers of one audience come together after a refresh.
-        async with self._working_out:
-            if self._knows(policy, rights, root=root):
-                return
-            known = self._audiences.get((policy, rights))
-            made = await asyncio.to_thread(self._work_out, policy, rights, known)
-            made = self._audiences.keep((policy, rights), made)
-            if root and not made.knows_root:
-                await asyncio.to_thread(made.cards_at, ())
+        known = self._audiences.get((policy, rights))
+        if known is None:
+            # One at a time: callers of one audience come together after a refresh.
+            async with self._working_out:
+                if (known := self._audiences.get((policy, rights))) is None:
+                    known = await self._worked_out(policy, rights)
+        if isinstance(path, str) and path in ("/", "/*") and not known.knows_root:
+            async with self._working_out:
+                if not known.knows_root:
+                    await asyncio.to_thread(known.cards_at, ())
+
+    async def _worked_out(self, policy: AccessPolicy, rights: Rights) -> Audience:
+        grouped = self._grouped
+        if grouped is None or grouped.policy is not policy:
+            grouped = self._grouped = await asyncio.to_thread(GroupedCatalog, self.catalog, policy)
+        if len(self.catalog.items) > _AT_ONCE or rights.reach.names:
+            made = await asyncio.to_thread(grouped.audience, rights)
+        else:
+            made = grouped.audience(rights)
+        return self._audiences.keep((policy, rights), made)
 
     def audience(self, policy: AccessPolicy, identity: Identity) -> Audience:
         """The audience of this caller. Worked out once for these rights under *policy*; a look-up from then on."""
         rights = policy.rights(identity)
         known = self._audiences.get((policy, rights))
         if known is None:
-            known = self._audiences.keep((policy, rights), self._work_out(policy, rights))
+            grouped = self._grouped
+            if grouped is None or grouped.policy is not policy:
+                grouped = self._grouped = GroupedCatalog(self.catalog, policy)
+            known = self._audiences.keep((policy, rights), grouped.audience(rights))
         return known
 
     def find(self, tool_id: str, access: AccessPolicy, identity: Identity, *, for_app: bool = False) -> SelectableItem:
@@ -127,23 +141,3 @@ class Snapshot:
             validator = compile_schema(item.args_schema, path=item.id)
         self._validators[item.id] = validator
         return validator
-
-    def _knows(self, policy: AccessPolicy, rights: Rights, *, root: bool) -> bool:
-        known = self._audiences.get((policy, rights))
-        return known is not None and (known.knows_root or not root)
-
-    def _work_out(self, policy: AccessPolicy, rights: Rights, known: Audience | None = None) -> Audience:
-        if known is not None:
-            return known
-        if rights.everything:
-            return Audience(self.catalog, None)
-        grouped = self._grouped
-        if grouped is None or grouped[0] is not policy:
-            catalog = self.catalog
-            tools = ((item.id, item.names) for item in (*catalog.tools.values(), *catalog.app_tools.values()))
-            grouped = self._grouped = policy, policy.grouped(tools)
-        audience = Audience(self.catalog, policy.visible(rights, grouped[1]))
-        # Worked out here, which may be a thread: its hash, too, is kept.
-        hash(audience.ids)
-        _ = audience.definition_chars
-        return audience
