@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
+from starlette.applications import Starlette
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -48,7 +49,7 @@ from routers.console_files import console_file_routes, open_paths
 from routers.console_sign_in import SIGN_IN_PATH, sign_in_router
 from routers.console_tools import console_tools_router
 from routers.engine import engine_router
-from routers.faces import FacePaths
+from routers.faces import FacePaths, without_prefix
 from routers.health import health_router, metrics_router
 from routers.login_tries import LoginTries
 from routers.openapi import publish_openapi
@@ -85,6 +86,12 @@ class Service(FastAPI):
             stack = stack.app
         served: ASGIApp = stack
         return served
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            return await super().__call__(scope, receive, send)
+        # Past the framework's own step, which is for a prefix and for telemetry.
+        await Starlette.__call__(self, without_prefix(scope), receive, send)
 
 
 def create_app(

@@ -90,12 +90,13 @@ class Pace:
     def _make_task(
         self, loop: asyncio.AbstractEventLoop, coro: Coroutine[Any, Any, T], **options: Any
     ) -> "asyncio.Task[T]":
-        return asyncio.Task(
-            self._as_coroutine(coro) if _paced.get() and isinstance(coro, CoroutineType) else coro, loop=loop, **options
-        )
+        if _paced.get() and isinstance(coro, CoroutineType):
+            coro = _as_coroutine(_TaskSteps(coro, self))
+        return asyncio.Task(coro, loop=loop, **options)
 
-    async def _as_coroutine(self, coro: Awaitable[T]) -> T:
-        return await _Steps(coro, self)
+
+async def _as_coroutine(steps: "_TaskSteps[T]") -> T:
+    return await steps
 
 
 class _Place(asyncio.Future[None]):
@@ -155,6 +156,16 @@ class _Steps(Awaitable[T]):
                 task.cancel(*cancelled.args)
                 task.uncancel()  # it was counted before
                 cancelled = None
+
+
+class _TaskSteps(_Steps[T]):
+    """The steps of a task, which may be cancelled before its first one. Then its coroutine is left as it was made, and
+    Python would warn that nobody has awaited it (OPS-361)."""
+
+    _work: "CoroutineType[Any, Any, T]"
+
+    def __del__(self) -> None:
+        self._work.close()
 
 
 class PaceMiddleware:

@@ -1,4 +1,5 @@
-"""The paths of the faces, served in front of the framework's router, which would cost each call a tenth more."""
+"""The paths of requests: without a prefix before them, and those of the faces, served in front of the framework's
+router, which would cost each call a tenth more."""
 
 from collections.abc import Mapping
 
@@ -16,7 +17,7 @@ class FacePaths:
         self._endpoints = endpoints
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        endpoint = self._endpoints.get(_path_of(scope)) if scope["type"] == "http" else None
+        endpoint = self._endpoints.get(scope["path"]) if scope["type"] == "http" else None
         if endpoint is None:
             return await self._app(scope, receive, send)
         try:
@@ -26,8 +27,9 @@ class FacePaths:
             await refusal_of(error)(scope, receive, send)
 
 
-def _path_of(scope: Scope) -> str:
-    """The path below that of a program around this one."""
-    path: str = scope["path"]
+def without_prefix(scope: Scope) -> Scope:
+    """*scope* as it is where no program is around this one, nor a prefix before its paths (``root_path``)."""
     root: str = scope.get("root_path", "")
-    return path.removeprefix(root) if root and path.startswith(f"{root}/") else path
+    if not root or not scope["path"].startswith(f"{root}/"):
+        return scope
+    return {**scope, "path": scope["path"].removeprefix(root), "root_path": ""}

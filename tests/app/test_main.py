@@ -1,12 +1,16 @@
 """The application as a whole: whom it serves without keys."""
 
 import httpx
+import pytest
+from starlette.applications import Starlette
 from starlette.middleware.gzip import GZipMiddleware
+from starlette.routing import Mount
 
 from app.main import create_app
 from app.pace import PaceMiddleware
 from tests.support.requirement import requirement
-from tests.support.service import KEY
+from tests.support.service import KEY, FileServer, running_service
+from tests.support.wire_client import ACCEPT
 from wicketgate.access.identity import hash_key
 from wicketgate.config.settings import Settings
 
@@ -39,3 +43,22 @@ async def test_a_request_passes_no_layers_of_the_framework_but_those_that_a_prog
     app.add_middleware(GZipMiddleware)
     assert type(app.build_middleware_stack()) is GZipMiddleware
     assert await status(Settings(), NEAR, "/nothing") == 401
+
+
+@requirement("OPS-362")
+@pytest.mark.parametrize("mounted", [True, False], ids=["mounted", "root_path"])
+async def test_below_a_prefix_every_path_is_as_without_it(mounted: bool) -> None:
+    async with running_service(upstreams=[FileServer()]) as service:
+        around = Starlette(routes=[Mount("/gate/here", service.app)])
+        transport = httpx.ASGITransport(around) if mounted else httpx.ASGITransport(service.app, root_path="/gate/here")
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost/gate/here") as http:
+            for path in ("/healthz", "/readyz", "/console/", "/metrics", "/mcp", "/.well-known/nothing", "/nothing"):
+                below, plain = await http.get(path), await service.http.get(path, headers={"Authorization": ""})
+                assert (below.status_code, below.text) == (plain.status_code, plain.text), path
+            message = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+            headers = {**ACCEPT, "Authorization": f"Bearer {KEY}", "Mcp-Session-Id": "nothing"}
+            for path in ("/mcp", "/mcp/namespaced", "/mcp/nothing", "/mcp/", "//mcp", "/operations/call"):
+                below = await http.post(f"http://localhost/gate/here{path}", json=message, headers=headers)
+                plain = await service.http.post(f"{service.http.base_url}{path}", json=message, headers=headers)
+                assert (below.status_code, below.text) == (plain.status_code, plain.text), path
+            assert (await http.get("http://localhost/gate/hereafter/healthz")).status_code in (401, 404)

@@ -1,6 +1,8 @@
 """Requests that are ready at once take turns (OPS-41). Time is a counter here: each step of work moves it."""
 
 import asyncio
+import gc
+import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
@@ -282,3 +284,29 @@ async def test_cancellations_of_many_in_the_line_take_turns() -> None:
     assert all(isinstance(outcome, asyncio.CancelledError) for outcome in outcomes)
     assert [task.cancelling() for task in requests] == [1] * 200
     assert work.most_in_turn <= 11
+
+
+@requirement("OPS-361")
+async def test_a_task_that_is_cancelled_before_its_first_turn_leaves_no_warning() -> None:
+    pace, loop = Pace(), asyncio.get_running_loop()
+    ran = False
+
+    async def work() -> None:
+        nonlocal ran
+        ran = True
+
+    async def begun_and_cancelled() -> None:
+        task = asyncio.create_task(work())
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        pace.install(loop)
+        try:
+            await pace.run(begun_and_cancelled())
+        finally:
+            loop.set_task_factory(None)
+        gc.collect()
+    assert not ran
+    assert [str(each.message) for each in warned] == []

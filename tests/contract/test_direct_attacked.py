@@ -62,6 +62,18 @@ async def test_a_result_that_is_too_deep_is_answered_as_a_message(era: str, dire
 
 
 @requirement("FACE-135")
+@ERAS
+async def test_arguments_that_are_nested_deeply_are_answered_alike(era: str) -> None:
+    async with both_ways() as services:
+        doors = [await Door(service, era).open() for service in services]
+        for depth in (150, 190, 210, 400, 900):
+            answers = [told(await door.call("files__read_file", path=nested(depth))) for door in doors]
+            assert answers[0] == answers[1], depth
+        wide = [told(await door.call("files__read_file", path=[[]] * 500)) for door in doors]
+        assert wide[0] == wide[1]
+
+
+@requirement("FACE-135")
 def test_an_error_whose_data_is_too_deep_is_answered_without_them() -> None:
     asked = DirectRequest(7, "tools/call", {}, OLDER, {}, None)
     message = json.loads(refused(asked, -32000, "broken", nested(1_500)).message)

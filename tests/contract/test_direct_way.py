@@ -230,18 +230,22 @@ class Watched(LiveSessions):
 
 
 @requirement("FACE-137")
-async def test_a_session_that_is_used_for_calls_alone_does_not_lapse(monkeypatch: pytest.MonkeyPatch) -> None:
+@WAYS
+async def test_a_session_that_is_used_for_calls_alone_does_not_lapse(
+    direct: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ahead_s = 0.0
     monkeypatch.setattr(Watched, "made", [], raising=False)
     monkeypatch.setattr("app.mcp_door.LiveSessions", Watched)
     monkeypatch.setattr("app.mcp_door.loop_time", lambda: time.monotonic() + ahead_s)
     monkeypatch.setattr("wicketgate.config.runtime.monotonic", lambda: time.monotonic() + ahead_s)
-    async with running_service(upstreams=[FileServer()], settings={"mcp": {"direct": True}}) as service:
+    async with running_service(upstreams=[FileServer()], settings={"mcp": {"direct": direct}}) as service:
         door, other = await Door(service, OLDER).open(), await Door(service, OLDER).open()
         for _ in range(4):
             ahead_s += IDLE_S / 2
             answer = await door.call("files__read_file", path="a")
-            assert (answer.status_code, answer.headers["content-type"]) == (200, "application/json")
+            wanted = "application/json" if direct else "text/event-stream"
+            assert (answer.status_code, answer.headers["content-type"]) == (200, wanted)
             for sessions in Watched.made:
                 await sessions.renew()
         assert (await door.ask("ping")).status_code == 200

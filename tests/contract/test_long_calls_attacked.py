@@ -10,7 +10,7 @@ from tests.contract.test_tasks import become, client, created, served
 from tests.support.asking_server import asking_server
 from tests.support.requirement import requirement
 from tests.support.service import BOUND_S, OTHER_KEY, FileServer, RunningService, running_service
-from tests.support.task_server import WORKING, ScriptedTasks, asking, task_server
+from tests.support.task_server import WORKING, ScriptedTasks, asking, done, task_server
 from wicketgate.faces import long_calls
 
 FORMS: dict[str, Any] = {"elicitation": {"form": {}}}
@@ -54,6 +54,25 @@ async def test_a_task_that_ends_while_its_server_asks_is_cancelled_there_too(how
             case "stop":
                 await service.app.state.gate.runtime.running.aclose()
         await tasks.came("tasks/cancel")
+
+
+@requirement("FACE-156")
+async def test_questions_that_come_together_are_open_together_in_a_task() -> None:
+    tasks = ScriptedTasks(WORKING, after=(done(),))
+    async with task_server(tasks) as server, served(server.upstream) as service:
+        gate = client(service)
+        task_id = await created(gate, "raw__job")
+        tasks.now(asking("who", "what"))
+        first, second = (await become(gate, task_id, "input_required"))["inputRequests"]
+        await gate.ask("tasks/update", {"taskId": task_id, "inputResponses": {first: {"action": "decline"}}})
+        assert list((await become(gate, task_id, "input_required"))["inputRequests"]) == [second]
+        assert server.seen("tasks/update") == []
+        answered = {second: {"action": "accept", "content": {}}}
+        await gate.ask("tasks/update", {"taskId": task_id, "inputResponses": answered})
+        await become(gate, task_id, "completed")
+    (told,) = server.seen("tasks/update")
+    actions = {key: answer["action"] for key, answer in told["params"]["inputResponses"].items()}
+    assert actions == {"who": "decline", "what": "accept"}
 
 
 @requirement("FACE-95")

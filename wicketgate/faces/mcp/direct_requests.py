@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 import msgspec
+import pydantic_core
 
 from wicketgate.faces.mcp.kept_sessions import KeptSession
 
@@ -30,6 +31,9 @@ _CAPABILITIES = f"{_RESERVED}clientCapabilities"
 _INFO = f"{_RESERVED}clientInfo"
 _ENVELOPE = frozenset({_VERSION, _CAPABILITIES, _INFO})
 _PROGRESS = "progressToken"
+
+_MANY = 200
+"""Brackets that a message may open and be surely not too deep for the SDK's parser of messages in sessions."""
 
 _NONE: Mapping[str, Any] = MappingProxyType({})
 
@@ -167,6 +171,8 @@ def taken(head: Head, body: bytes, session: KeptSession | None, request: Any) ->
     *head* names, None in the newer era; *request* the HTTP side."""
     try:
         message = _message(body)
+        if session is not None and body.count(b"{") + body.count(b"[") > _MANY:
+            pydantic_core.from_json(body)  # what is too deep for it goes to the SDK
         params = message.params
         capabilities = _of_envelope(head, message) if session is None else _of_session(session, params.meta)
     except (msgspec.MsgspecError, ValueError, RecursionError):

@@ -13,6 +13,7 @@ from wicketgate.errors import InputRequired, UpstreamError
 from wicketgate.log_text import META_KEY
 from wicketgate.mcp_names import HEADER_MISMATCH, URL_ELICITATION_REQUIRED
 from wicketgate.ports import CallContext, CannotAsk, InputAnswers
+from wicketgate.task_end import end_tasks
 from wicketgate.upstreams.mcp import tasks
 from wicketgate.upstreams.mcp.asking import CAPABILITY, ELICIT, offered, offered_methods
 from wicketgate.upstreams.mcp.call import NOT_VALID, Call, Gone, Heard, Malformed, Refused
@@ -315,16 +316,26 @@ async def _answered(name: str, result: Mapping[str, Any], context: CallContext) 
             raise InputRequired(requests, state)
         case "now":
             try:
-                return InputAnswers(
-                    {
-                        key: await context.caller.ask(request["method"], request.get("params") or {})
-                        for key, request in requests.items()
-                    },
-                    state,
-                )
+                return InputAnswers(await _asked(requests, context), state)
             except CannotAsk:
                 pass
     raise UpstreamError(f"{name} needs an answer from a person before it can run this tool; this client cannot ask.")
+
+
+async def _asked(requests: Mapping[str, Any], context: CallContext) -> dict[str, Any]:
+    """The answers of the caller by key: to all at once in a task, whose client is shown what is open (FACE-156), and
+    otherwise one after the other, as they are put to a person. Raises CannotAsk."""
+
+    async def one(request: Mapping[str, Any]) -> Mapping[str, Any]:
+        return await context.caller.ask(request["method"], request.get("params") or {})
+
+    if not context.asked_in_line():
+        return {key: await one(request) for key, request in requests.items()}
+    asking = [asyncio.create_task(one(request)) for request in requests.values()]
+    try:
+        return dict(zip(requests, await asyncio.gather(*asking), strict=True))
+    finally:
+        await end_tasks(*asking)
 
 
 async def read_pages(page: Page, key: str, max_items: int, max_pages: int) -> tuple[list[Any], bool]:
