@@ -11,6 +11,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+import msgspec
+
 from wicketgate.access.approvers import described
 from wicketgate.access.identity import Identity
 from wicketgate.access.policy import AccessPolicy, Denied, Hidden, NeedsApproval
@@ -70,8 +72,7 @@ class DryRun:
     notes: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class CalledTool:
+class CalledTool(msgspec.Struct, frozen=True):
     """A call that was made: the tool, the arguments after their repairs, the server's result, and notes for the
     provenance."""
 
