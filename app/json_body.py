@@ -84,8 +84,10 @@ def given_again(body: bytes, receive: Receive) -> Receive:
 
 def declared_bytes(scope: MutableMapping[str, Any]) -> int | None:
     """The length that the head of a request declares; None if it declares none."""
-    declared = next((value for key, value in scope["headers"] if key == b"content-length"), b"")
-    return int(declared) if declared.isdigit() else None
+    for key, value in scope["headers"]:
+        if key == b"content-length":
+            return int(value) if value.isdigit() else None
+    return None
 
 
 async def read_object(receive: Receive, max_values: int) -> bytes:

@@ -16,10 +16,10 @@ import select
 import stat
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from math import isfinite
-from time import gmtime, strftime
+from time import gmtime, strftime, time
 from typing import Any, Literal, TextIO
 
 from app.log_lines import TextFormatter, is_coloured
@@ -56,6 +56,7 @@ class JsonFormatter(logging.Formatter):
         super().__init__()
         self._redact = redact
         self._time = (-1, "")
+        self._sources: dict[tuple[str, str], str] = {}
 
     def format(self, record: logging.LogRecord) -> str:
         second, micro = divmod(round(record.created * 1e6), 1_000_000)
@@ -64,17 +65,69 @@ class JsonFormatter(logging.Formatter):
             shown = strftime("%Y-%m-%dT%H:%M:%S", gmtime(second))
             self._time = second, shown
         # By hand: an encoder for the whole line costs three times as much, and there is one for each request.
+        source = self._sources.get((record.name, record.levelname)) or self._source(record)
         line = (
-            f'{{"timestamp": "{shown}.{micro // 1000:03}+00:00", '
-            f'"correlation_id": {_quoted(correlation_id.get())}, '
-            f'"component": {_quoted(record.name.removeprefix("wicketgate."))}, '
-            f'"level": {_quoted(record.levelname.lower())}, "message": {_quoted(self._redact(record.getMessage()))}'
+            f'{{"timestamp": "{shown}.{micro // 1000:03}+00:00", "correlation_id": {_quoted(correlation_id.get())}, '
+            f'{source}, "message": {_quoted(self._redact(record.getMessage()))}'
         )
         for key, value in getattr(record, "fields", {}).items():
             line += f", {_quoted(key)}: {_quoted(self._redact(value)) if isinstance(value, str) else _json(value)}"
         if record.exc_info:
             line += f', "exception": {_quoted(self._redact(self.formatException(record.exc_info)))}'
         return line + "}"
+
+    def _source(self, record: logging.LogRecord) -> str:
+        """The keys that lines of one logger and level have in common: both are few."""
+        component, level = record.name.removeprefix("wicketgate."), record.levelname.lower()
+        made = self._sources[record.name, record.levelname] = (
+            f'"component": {_quoted(component)}, "level": {_quoted(level)}'
+        )
+        return made
+
+
+class _LeanRecord(logging.LogRecord):
+    """A record without what no line here holds: to cut the file of the code into parts is half of making one."""
+
+    def __init__(
+        self,
+        name: str,
+        level: int,
+        pathname: str,
+        lineno: int,
+        msg: object,
+        args: Any,
+        exc_info: Any,
+        func: str | None = None,
+        sinfo: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        if kwargs or (args and isinstance(args[0], Mapping)):
+            super().__init__(name, level, pathname, lineno, msg, args, exc_info, func, sinfo, **kwargs)
+            return
+        now = time()
+        self.__dict__ = {
+            "name": name,
+            "msg": msg,
+            "args": args,
+            "levelname": logging.getLevelName(level),
+            "levelno": level,
+            "pathname": pathname,
+            "filename": pathname,
+            "module": "",
+            "exc_info": exc_info,
+            "exc_text": None,
+            "stack_info": sinfo,
+            "lineno": lineno,
+            "funcName": func,
+            "created": now,
+            "msecs": now % 1 * 1000,
+            "relativeCreated": 0.0,
+            "thread": None,
+            "threadName": None,
+            "processName": None,
+            "process": None,
+            "taskName": None,
+        }
 
 
 class _LogQueue(logging.handlers.QueueHandler):
@@ -88,8 +141,15 @@ class _LogQueue(logging.handlers.QueueHandler):
         self._lines = lines
         self._dropped = 0
 
-    def prepare(self, record: logging.LogRecord) -> str:
-        return self.format(record)
+    def handle(self, record: logging.LogRecord) -> bool:
+        # Without the library's lock and steps: the queue takes lines of any thread.
+        if self.filters and not self.filter(record):
+            return False
+        try:
+            self.enqueue(self.format(record))
+        except Exception:
+            self.handleError(record)
+        return True
 
     def enqueue(self, record: Any) -> None:
         if self._lines.qsize() >= _QUEUE_LINES:
@@ -246,6 +306,8 @@ def service_logs(
     # Skip the look-up of details that no line holds: of the place in the code too (the library's own advice).
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     _library()._srcfile = None
+    factory = logging.getLogRecordFactory()
+    logging.setLogRecordFactory(_LeanRecord)
     root.handlers[:] = [handler]
     set_log_level(level)
     for logger, least in quiet.items():
@@ -254,6 +316,7 @@ def service_logs(
         yield Log(handler, redact, in_terminal=is_text and stream.isatty(), coloured=coloured)
     finally:
         root.handlers[:] = handlers
+        logging.setLogRecordFactory(factory)
         for logger, before in levels.items():
             logger.setLevel(before)
         logging.logThreads, logging.logProcesses, logging.logMultiprocessing, _library()._srcfile = flags

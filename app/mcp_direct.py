@@ -20,8 +20,8 @@ from wicketgate.faces.mcp.direct_requests import DirectRequest, Head, taken
 from wicketgate.faces.mcp.exchange import Exchange
 
 PING_S = 15.0
-_WATCH_AFTER_S = 0.05
-"""Most calls have been answered by then, and need nobody to notice that their client leaves."""
+_WATCH_AFTER_S = 0.1
+"""Most calls have been answered by then, or by twice that, and need nobody to notice that their client leaves."""
 
 _CANCELLED = -32800
 """The SDK's answer to a request of the handshake era that its client has cancelled."""
@@ -42,6 +42,7 @@ class DirectWay:
     def __init__(self, door: DirectDoor, sessions: LiveSessions) -> None:
         self._door = door
         self._sessions = sessions
+        self._watches = _Watches()
 
     async def serve(
         self, head: Head, body: bytes, scope: AsgiScope, receive: Receive, send: Send, exchange: Exchange
@@ -68,11 +69,12 @@ class DirectWay:
         answer = _HttpAnswer(send, live)
         running = _Running(exchange)
         watch = _Watch(receive, answer, exchange)
+        self._watches.begin(watch)
         try:
             with nullcontext() if live is None else live.runs(asked.id, running):
                 outcome = await self._door.answer(asked, answer)
         finally:
-            watch.stop()
+            self._watches.end(watch)
         if running.cancelled:
             outcome = refused(asked, _CANCELLED, "Request cancelled")
         await answer.end(outcome)
@@ -110,7 +112,7 @@ class _HttpAnswer:
         self._session = () if live is None else ((SESSION_ID, live.id.encode("latin-1")),)
         self._streams = False
         self._over = False
-        self._turn = asyncio.Lock()
+        self._turn: asyncio.Lock | None = None  # most answers are written at once
 
     def leave(self) -> None:
         """The client has left: nothing is written from now on."""
@@ -141,6 +143,8 @@ class _HttpAnswer:
         await self._send({"type": "http.response.body", "body": answer.message})
 
     async def _write(self, event: bytes, *, more: bool = True) -> None:
+        if self._turn is None:
+            self._turn = asyncio.Lock()
         async with self._turn:
             if self._over:
                 return
@@ -153,6 +157,37 @@ class _HttpAnswer:
             await self._send({"type": "http.response.body", "body": event, "more_body": more})
 
 
+class _Watches:
+    """Begins to watch the requests that are not answered soon. One timer looks after all of them, since few are left
+    when it is due."""
+
+    def __init__(self) -> None:
+        self._new: set[_Watch] = set()
+        self._due: set[_Watch] = set()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def begin(self, watch: "_Watch") -> None:
+        self._new.add(watch)
+        if self._timer is None:
+            self._look_again()
+
+    def end(self, watch: "_Watch") -> None:
+        self._new.discard(watch)
+        self._due.discard(watch)
+        watch.stop()
+
+    def _look_again(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(_WATCH_AFTER_S, self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        due, self._due, self._new = self._due, self._new, set()
+        for watch in due:
+            watch.begin()
+        if self._due:
+            self._look_again()
+
+
 class _Watch:
     """Ends the exchange of a request when its client leaves, and keeps the connection of one that stays in use."""
 
@@ -161,15 +196,13 @@ class _Watch:
         self._answer = answer
         self._exchange = exchange
         self._task: asyncio.Task[None] | None = None
-        self._timer = asyncio.get_running_loop().call_later(_WATCH_AFTER_S, self._begin)
+
+    def begin(self) -> None:
+        self._task = asyncio.create_task(self._run())
 
     def stop(self) -> None:
-        self._timer.cancel()
         if self._task is not None:
             self._task.cancel()
-
-    def _begin(self) -> None:
-        self._task = asyncio.create_task(self._run())
 
     async def _run(self) -> None:
         left = False

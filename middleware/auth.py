@@ -9,7 +9,6 @@ its addresses alone (ACCESS-140).
 from collections.abc import Awaitable
 from ipaddress import ip_address
 
-import anyio
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from middleware.client_address import FORWARDING_HEADERS, peer_of
@@ -20,6 +19,7 @@ from wicketgate.access.resources import WELL_KNOWN
 from wicketgate.access.signed_headers import IDENTITY_HEADERS, SIGNATURE
 from wicketgate.net.addresses import unmapped
 from wicketgate.ports import source_of
+from wicketgate.task_end import EndableBlock
 
 OPEN_PATHS = frozenset({"/healthz"})
 
@@ -75,7 +75,7 @@ class AuthMiddleware:
         if self._local_only and not _is_local(scope):
             refused = self._authenticator.refuse("not_local", source)
             return await send_refusal(send, 403, "forbidden", refused.message, closing_headers(scope))
-        headers = [header for header in scope["headers"] if not _is_identity(header[0])]
+        headers = [each for each in scope["headers"] if len(each[0]) not in _LENGTHS or not _is_identity(each[0])]
         path = scope["path"]
         if path in self._open_paths or path.startswith(self._open_under):
             return await self._app({**scope, "headers": headers}, receive, send)
@@ -127,8 +127,8 @@ class AuthMiddleware:
     async def _serve(self, identity: Identity, scope: Scope, receive: Receive, send: Send) -> None:
         """Serves the request for as long as its key is good. After that it is cancelled, and answered with 401 if it
         has no answer yet."""
-        request = anyio.CancelScope()
-        use = self._uses.begin(identity.key_id, request.cancel, identity.expires_at, identity.token)
+        request = EndableBlock()
+        use = self._uses.begin(identity.key_id, request.end, identity.expires_at, identity.token)
         scope["state"]["key_use"] = use
 
         # Returns the awaitable and awaits nothing itself: one frame less for each delta of a stream.
@@ -143,7 +143,7 @@ class AuthMiddleware:
                 use.finish()
                 if identity.token is not None:
                     identity.token.forget()
-        if request.cancelled_caught and not use.answering:
+        if request.ended and not use.answering:
             challenge = self._authenticator.challenge(scope["path"], "invalid_token")
             await send_refusal(send, 401, "unauthorized", NO_LONGER_VALID, ((b"www-authenticate", challenge),))
 
@@ -168,7 +168,7 @@ def _presented(scope: Scope) -> bool:
 
 
 def _is_identity(header: bytes) -> bool:
-    return len(header) in _LENGTHS and _canonical(header) in IDENTITY_HEADERS
+    return _canonical(header) in IDENTITY_HEADERS
 
 
 def _canonical(header: bytes) -> bytes:

@@ -69,7 +69,10 @@ class PipeliningProtocol(ClosingProtocol):
     def on_headers_complete(self) -> None:
         self._body_left = 0
         if not self.parser.should_upgrade():
-            self._body_left = next((int(value) for name, value in self.headers if name == b"content-length"), 0)
+            for name, value in self.headers:
+                if name == b"content-length":
+                    self._body_left = int(value)
+                    break
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:

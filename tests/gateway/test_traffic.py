@@ -1,6 +1,6 @@
 """The calls of late, as those see them who watch a gate."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from tests.support.requirement import requirement
 from wicketgate.gateway.audit import AuditRecord

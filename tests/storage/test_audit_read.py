@@ -3,11 +3,11 @@
 import asyncio
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tests.storage.test_audit import NAMED, RECORD
 from tests.support.postgres import postgres_server

@@ -169,6 +169,10 @@ class Authenticator:
         return self.stands(identity) if identity.issuer else self._keys.resumes(identity)
 
 
+def _nothing() -> None:
+    """Ends what is over."""
+
+
 class KeyUse:
     """A request under way. *end* ends it soon; it neither waits nor fails. A door may put in its own *end* and *kind*,
     and calls ``finish`` when something else answers for the end. *answering*: its answer has begun."""
@@ -191,10 +195,19 @@ class KeyUse:
         for uses in sets:
             uses.add(self)
 
+    def lapse(self) -> None:
+        """End it, and forget it."""
+        end = self.end
+        self.finish()
+        end()
+
     def finish(self) -> None:
         """Forget it: it is over. Later calls do nothing."""
         for uses in self._sets:
             uses.discard(self)
+        # What ends it refers to it, and each request would leave a circle for the garbage collector.
+        self._sets = ()
+        self.end = _nothing
 
 
 class KeyUses:
@@ -230,23 +243,20 @@ class KeyUses:
     def end_of_token(self, digest: str) -> None:
         """Ends all of this opaque token."""
         for use in list(self._opaque.pop(digest, ())):
-            use.finish()
-            use.end()
+            use.lapse()
 
     def end_expired(self, now: float) -> int:
         """Ends the uses whose token has expired; returns how many."""
         ended = [use for use in self._ending if use.expires_at is not None and now >= use.expires_at]
         for use in ended:
-            use.finish()
-            use.end()
+            use.lapse()
         return len(ended)
 
     def end_of(self, key_id: str) -> Mapping[str, int]:
         """Ends all of this key; returns how many by their kind."""
         ended = list(self._uses.pop(key_id, ()))
         for use in ended:
-            use.finish()
-            use.end()
+            use.lapse()
         return Counter(use.kind for use in ended)
 
 

@@ -8,9 +8,10 @@ kept back.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from itertools import count
 from typing import Literal, Protocol
+
+import msgspec
 
 Scope = Literal["actor", "all", "away"]
 """The part that is full: the actor's share, or all places. ``away``: the places of this actor cannot be counted."""
@@ -54,8 +55,7 @@ class ShareRefused(Exception):
         self.held = held
 
 
-@dataclass(frozen=True, slots=True)
-class Lease:
+class Lease(msgspec.Struct, frozen=True):
     """The right of *actor* to one place. *id* is unique among all leases of a kind, also of several processes."""
 
     id: str

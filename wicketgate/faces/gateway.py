@@ -2,11 +2,13 @@
 
 import asyncio
 import base64
+import dataclasses
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from wicketgate.catalog.card import ChoiceCard, card_json, render_card
 from wicketgate.catalog.card_lines import lines_of_json
@@ -128,7 +130,7 @@ class GatewayFace:
         most_named = max(self._spare_tokens, 0) // _TOKENS_OF_A_NAME
         waiting = self._runtime.first_logins.waiting() if visible is None else ()
         line = inventory(items, lambda line: count(f" {line}") + 1 <= self._spare_tokens, most_named, waiting)
-        return replace(_BROWSE, description=f"{_BROWSE.description} {line}".rstrip()), _EXECUTE, _VIEW
+        return dataclasses.replace(_BROWSE, description=f"{_BROWSE.description} {line}".rstrip()), _EXECUTE, _VIEW
 
     def may_write(self, name: str, arguments: Mapping[str, Any], context: CallContext) -> bool:
         """False for looking around, for a dry run, and for a tool that is known to change nothing."""

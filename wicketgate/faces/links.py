@@ -32,7 +32,7 @@ def with_links(result: Mapping[str, Any], server: str) -> Mapping[str, Any]:
 
 def with_pages(meta: object, server: str) -> object:
     """A ``_meta`` with the pages of MCP Apps that it names."""
-    if not isinstance(meta, Mapping):
+    if meta is None or not isinstance(meta, Mapping):
         return meta
     changed: dict[str, Any] = {key: shown_uri(server, meta[key]) for key in _PAGES if isinstance(meta.get(key), str)}
     ui = meta.get("ui")
@@ -48,8 +48,10 @@ def names_page(item: SelectableItem) -> bool:
 
 def _each(given: list[Any], server: str, rewrite: Callable[[Any, str], Any]) -> list[Any]:
     rewritten = [rewrite(one, server) for one in given]
-    same = all(now is then for now, then in zip(rewritten, given, strict=True))
-    return given if same else rewritten
+    for now, then in zip(rewritten, given, strict=True):
+        if now is not then:
+            return rewritten
+    return given
 
 
 def _message(message: Any, server: str) -> Any:
@@ -59,7 +61,7 @@ def _message(message: Any, server: str) -> Any:
 
 
 def _block(block: Any, server: str) -> Any:
-    if not isinstance(block, Mapping):
+    if type(block) is not dict and not isinstance(block, Mapping):
         return block
     if block.get("type") == "resource_link":
         return _with_uri(block, server)

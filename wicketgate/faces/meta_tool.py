@@ -3,10 +3,10 @@
 import asyncio
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import anyio
+from msgspec.structs import replace
 
 from wicketgate.access.approvers import described
 from wicketgate.catalog.catalog import Catalog

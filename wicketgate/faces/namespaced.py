@@ -7,8 +7,10 @@ A call that cannot reach its tool, or that the server refuses, is a JSON-RPC err
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
+
+from msgspec.structs import replace
 
 from wicketgate.access.policy import Hidden
 from wicketgate.catalog.catalog import Catalog

@@ -8,8 +8,9 @@ They exist for callers that may use every tool of the server (``tools:<server>:*
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import replace
 from typing import Any, Literal
+
+from msgspec.structs import replace
 
 from wicketgate.access.policy import Allowed
 from wicketgate.catalog.card import one_line

@@ -1,8 +1,9 @@
 """The registry face: four tools (search, schema, call, batch) for any number of operations (FACE-22 to FACE-32)."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from wicketgate.faces.meta_tool import compact_json, json_result, object_schema
 from wicketgate.faces.operations import (

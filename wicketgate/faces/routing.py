@@ -7,9 +7,11 @@ All code in between sees clean names. A tool whose name no model could say gets 
 import hashlib
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from wicketgate.catalog.selectable import SelectableItem
 from wicketgate.catalog.tool_id import ToolId
@@ -31,8 +33,7 @@ _MAX_SHOWN = 256
 _MAX_SHOWN_URI = 16 * MAX_URI_CHARS
 
 
-@dataclass(frozen=True, slots=True)
-class McpRequest:
+class McpRequest(msgspec.Struct, frozen=True):
     """An MCP request. *name* is its tool, its prompt or the URI of its resource."""
 
     method: str
@@ -41,8 +42,7 @@ class McpRequest:
     id: int | str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class RoutedRequest:
+class RoutedRequest(msgspec.Struct, frozen=True):
     """A clean request, its server, and the client's name for it, which errors use (ROUTE-1)."""
 
     request: McpRequest

@@ -5,9 +5,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
+import msgspec
+
 from wicketgate.fleet.features import FeatureChange, FeatureKind
 from wicketgate.gateway.options import TokenCost
 from wicketgate.ports import CallContext
+
+_NO_COST = TokenCost()
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +29,7 @@ class SurfaceTool:
     more: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class SurfaceResult:
+class SurfaceResult(msgspec.Struct, frozen=True):
     """Content blocks in MCP wire JSON, and the structured form, which is always an object (FACE-27).
 
     *text* is the structured form as compact JSON, *shown* the text for the engine's model: the same, unless there is a
@@ -41,17 +44,17 @@ class SurfaceResult:
     structured: Mapping[str, Any]
     text: str
     is_error: bool
-    cost: TokenCost = field(default_factory=TokenCost)
+    cost: TokenCost = _NO_COST
     as_it_came: Mapping[str, Any] | None = None
     shown: str = ""
     out_of_order: bool = False
     connects: bool = False
-    meta: Mapping[str, Any] = field(default_factory=dict)
+    meta: Mapping[str, Any] = msgspec.field(default_factory=dict)
     refused: "Refusal | None" = None
 
     def __post_init__(self) -> None:
-        if not self.shown:
-            object.__setattr__(self, "shown", self.text)
+        if self.text and not self.shown:
+            msgspec.structs.force_setattr(self, "shown", self.text)
 
     @classmethod
     def unchanged(cls, result: Mapping[str, Any]) -> "SurfaceResult":

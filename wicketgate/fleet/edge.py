@@ -185,7 +185,11 @@ class Edge:
         """*context* with a caller that is given what the upstream says while the call runs, cleaned."""
         if context.caller is SILENT:
             return context  # an upstream knows this one by identity
-        return context.having(caller=_EdgeCaller(context.caller, self))
+        return context.having(caller=self.hearing(context.caller))
+
+    def hearing(self, caller: Caller) -> Caller:
+        """*caller*, who is given what the upstream says, cleaned."""
+        return _EdgeCaller(caller, self)
 
     async def _refused(self, refused: UpstreamRefused) -> UpstreamRefused:
         refusal, data = self.secrets.mask_cut(refused.refusal), await self.clean(refused.data)

@@ -101,7 +101,7 @@ class Member:
         self._pinging: asyncio.Task[None] | None = None
         self._limits = limits
         self._now = now
-        self._deadlines: dict[asyncio.Timeout, PatientDeadline] = {}
+        self._deadlines: set[PatientDeadline] = set()
         self._ended = False
         self._idle: asyncio.Event | None = None
         self._connections = 0
@@ -203,17 +203,17 @@ class Member:
         actor, left_s, placed, breaker = context.identity.actor, timeout_s, False, self._breaker
 
         def prolong() -> None:
-            if patient.becomes_task() and context.on_task is not None:
+            if deadline.becomes_task() and context.on_task is not None:
                 context.on_task()
 
+        deadline = PatientDeadline(timeout_s, task_s)
         try:
-            async with asyncio.timeout(timeout_s) as deadline:
-                patient = PatientDeadline(deadline, timeout_s, task_s)
+            with deadline:
                 # A slot: at once where there is room, otherwise in the queue.
                 if not self._slots.enter(actor):
                     left_s = await self._queue(actor, timeout_s)
                 placed = True
-                self._deadlines[deadline] = patient
+                self._deadlines.add(deadline)
                 try:
                     # The breaker: from here on, exactly one of its three verdicts follows.
                     ticket = breaker.begin(actor)
@@ -222,7 +222,7 @@ class Member:
                     context.marks.left = True
                     context.marks.prolong = prolong
                     try:
-                        result = await run(self._heard_by(context, patient), left_s)
+                        result = await run(self._heard_by(context, deadline), left_s)
                     except (ConnectRequired, IssuerAway):
                         # A fact about this caller's account, and none about the server.
                         breaker.undecided(ticket)
@@ -238,7 +238,7 @@ class Member:
                             raise cleaned from None
                         raise
                     except BaseException:
-                        if deadline.expired() and not self._ended:
+                        if deadline.expired and not self._ended:
                             breaker.failed(ticket)
                         else:
                             breaker.undecided(ticket)
@@ -248,12 +248,13 @@ class Member:
                     return result if self._edge.leaves(result) else await self._edge.result(result)
                 finally:
                     context.marks.prolong = None
-                    self._deadlines.pop(deadline).over()
+                    self._deadlines.discard(deadline)
+                    deadline.over()
                     self._slots.leave(actor)
                     if self._idle is not None and not self._slots.running:
                         self._idle.set()
         except TimeoutError:
-            if not deadline.expired():
+            if not deadline.expired:
                 raise
             if not placed:
                 raise self._too_busy() from None
@@ -261,7 +262,7 @@ class Member:
                 raise UpstreamLost(
                     f"{self.name} was taken out of service while the tool ran; whether it took effect is not known."
                 ) from None
-            raise UpstreamTimeout(f"{self.name} did not answer within {patient.words}.") from None
+            raise UpstreamTimeout(f"{self.name} did not answer within {deadline.words}.") from None
 
     async def retire(self, drain_s: float) -> None:
         """Take no more calls; those that run may go on for *drain_s*, and are then ended. They all have ended after."""
@@ -281,17 +282,15 @@ class Member:
         """Take no more calls, and end those that run: their callers get UpstreamLost."""
         self._slots.close()
         self._ended = True
-        for deadline, patient in self._deadlines.items():
-            patient.over()
-            if not deadline.expired():
-                deadline.reschedule(loop_time())
+        for deadline in self._deadlines:
+            deadline.end()
 
     def _heard_by(self, context: CallContext, deadline: PatientDeadline) -> CallContext:
         """*context* with a caller who is given what the upstream says, cleaned, and has time to answer; what it is
         given of progress puts the deadline off."""
         if context.caller is not SILENT:
-            context = context.having(caller=PatientCaller(context.caller, deadline))
-        return self._edge.heard_by(context)
+            return context.having(caller=self._edge.hearing(PatientCaller(context.caller, deadline)))
+        return context
 
     async def _queue(self, actor: str, timeout_s: float) -> float:
         """Wait for a slot. Returns the rest of the time."""

@@ -10,8 +10,10 @@ import hashlib
 import hmac
 import logging
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal, Protocol
+
+import msgspec
 
 from wicketgate.errors import NotAdmitted, NotRecorded
 from wicketgate.gateway.call_memory import canonical_json
@@ -49,8 +51,7 @@ Leg = Literal["ok", "error", "timeout", "unavailable", "lost", "none"]
 """``none``: the call did not get so far."""
 
 
-@dataclass(frozen=True, slots=True)
-class AuditRecord:
+class AuditRecord(msgspec.Struct, frozen=True):
     """*at* is seconds since the epoch, when the call came in. *arguments* is the digest of their canonical JSON
     (``Auditor.digest``). *source* is the client's address, empty where there is none. The records of one call have one
     *call_id*. *approval* names an approval (``approval_mark``). *detail* is a short text of this program.
@@ -74,7 +75,7 @@ class AuditRecord:
     cached: bool = False
     duration_ms: float = 0.0
     upstream_ms: float = 0.0
-    stages: Sequence[Stage] = field(default_factory=tuple)
+    stages: Sequence[Stage] = ()
     key_id: str = ""
     source: str = ""
     call_id: str = ""

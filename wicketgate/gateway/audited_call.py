@@ -2,9 +2,10 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
+
+from msgspec.structs import replace
 
 from wicketgate.errors import (
     ApprovalRequired,

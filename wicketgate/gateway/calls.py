@@ -11,6 +11,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+import msgspec
+
 from wicketgate.access.approvers import described
 from wicketgate.access.identity import Identity
 from wicketgate.access.policy import AccessPolicy, Denied, Hidden, NeedsApproval
@@ -70,8 +72,7 @@ class DryRun:
     notes: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class CalledTool:
+class CalledTool(msgspec.Struct, frozen=True):
     """A call that was made: the tool, the arguments after their repairs, the server's result, and notes for the
     provenance."""
 
@@ -407,9 +408,12 @@ async def _needs_approval(
     access: AccessPolicy, item: SelectableItem, args: Mapping[str, Any], identity: Identity
 ) -> NeedsApproval | None:
     """Decided on the arguments that would be sent. Raises Forbidden."""
-    decide = partial(access.decide, identity, item.names, args)
-    # Conditions read the arguments, which takes as long as these are large.
-    match await asyncio.to_thread(decide) if access.rules and is_bulky_json(args) else decide():
+    if access.rules and is_bulky_json(args):
+        # Conditions read the arguments, which takes as long as these are large.
+        outcome = await asyncio.to_thread(access.decide, identity, item.names, args)
+    else:
+        outcome = access.decide(identity, item.names, args)
+    match outcome:
         case Denied(reason) | Hidden(reason):
             log.warning("%s: refused: %s", item.id, reason)
             raise Forbidden("You may use this tool, but not with these arguments.", path=item.id)

@@ -58,7 +58,7 @@ class FirstLogins:
             self._members = self._fleet.members
             found = ((name, member.upstream) for name, member in sorted(self._members.items()))
             self._per_user = {name: upstream for name, upstream in found if isinstance(upstream, PerUser)}
-        return tuple(name for name in self._per_user if self._waits(name))
+        return tuple(name for name in self._per_user if self._waits(name)) if self._per_user else ()
 
     def _waits(self, name: str) -> bool:
         """True until its tools are in the catalog, which is a moment after they were listed."""
@@ -66,7 +66,8 @@ class FirstLogins:
 
     def shown_to(self, identity: Identity) -> Sequence[str]:
         """The names of those that wait which this caller may know."""
-        return [name for name in self.waiting() if self._may_know(name, identity)]
+        waiting = self.waiting()
+        return [name for name in waiting if self._may_know(name, identity)] if waiting else ()
 
     async def look(self, context: CallContext) -> None:
         """Have the tools of each server that waits, and at which this caller has an account. Never raises; what takes

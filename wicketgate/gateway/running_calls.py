@@ -55,9 +55,9 @@ class AttendedCaller:
     def __init__(self, caller: Caller) -> None:
         self._first = caller
         self._present: Caller | None = caller
-        self._came, self._left, self._quiet = asyncio.Event(), asyncio.Event(), asyncio.Event()
-        self._came.set()
-        self._quiet.set()
+        # Counts those that came and left. The event is made when somebody waits, which is seldom.
+        self._visit = 0
+        self._changed: asyncio.Event | None = None
         self._questions = 0
         self.last: Progress | None = None
 
@@ -68,21 +68,19 @@ class AttendedCaller:
 
     def attend(self, caller: Caller) -> None:
         """Speak to *caller* from now on."""
-        self._left.set()
-        self._left = asyncio.Event()
-        self._present = _client_of(caller)
-        self._came.set()
+        self._present, self._visit = _client_of(caller), self._visit + 1
+        self._tell()
 
     def leave(self, caller: Caller | None = None) -> None:
         """Speak to nobody from now on; unless another than *caller* is there, where that is given."""
         if caller is None or self._present is _client_of(caller):
-            self._present = None
-            self._came.clear()
-            self._left.set()
+            self._present, self._visit = None, self._visit + 1
+            self._tell()
 
     async def answered(self) -> None:
         """Wait until no question is open."""
-        await self._quiet.wait()
+        while self._questions:
+            await self._change()
 
     @property
     def answers(self) -> AnswerTime:
@@ -104,29 +102,43 @@ class AttendedCaller:
     async def ask(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
         with self.pending():
             while True:
-                await self._came.wait()
-                if self._present is not None and (answer := await self._ask(self._present, method, params)) is not None:
+                while self._present is None:
+                    await self._change()
+                if (answer := await self._ask(self._present, method, params)) is not None:
                     return answer
 
     @contextmanager
     def pending(self) -> Iterator[None]:
         self._questions += 1
-        self._quiet.clear()
         try:
             yield
         finally:
             self._questions -= 1
-            if not self._questions:
-                self._quiet.set()
+            self._tell()
 
     async def page_done(self, elicitation_id: str) -> None:
         if self._present is not None:
             await self._present.page_done(elicitation_id)
 
+    async def _change(self) -> None:
+        """Wait until another is there, or nobody, or a question is over."""
+        if self._changed is None:
+            self._changed = asyncio.Event()
+        await self._changed.wait()
+
+    def _tell(self) -> None:
+        if self._changed is not None:
+            self._changed.set()
+            self._changed = None
+
+    async def _end_of(self, visit: int) -> None:
+        while self._visit == visit:
+            await self._change()
+
     async def _ask(self, client: Caller, method: str, params: Mapping[str, Any]) -> Mapping[str, Any] | None:
         """The answer of *client*; None if it leaves without one."""
         asking = asyncio.ensure_future(client.ask(method, params))
-        leaving = asyncio.ensure_future(self._left.wait())
+        leaving = asyncio.ensure_future(self._end_of(self._visit))
         try:
             await asyncio.wait((asking, leaving), return_when=asyncio.FIRST_COMPLETED)
             return asking.result() if asking.done() else None

@@ -10,6 +10,8 @@ from itertools import islice
 from statistics import median
 from typing import Literal
 
+import msgspec
+
 from wicketgate.gateway.audit import AuditRecord
 from wicketgate.gateway.options import Meter, TokenCost
 from wicketgate.models.provider import Usage
@@ -46,8 +48,7 @@ class ToolTraffic:
         return round(median(self.sample), 3) if self.sample else None
 
 
-@dataclass(frozen=True, slots=True)
-class Kept:
+class Kept(msgspec.Struct, frozen=True):
     """A record with its number: the first is 1, and none is given twice."""
 
     number: int

@@ -5,10 +5,10 @@ import json
 import logging
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
+import msgspec
 from referencing.exceptions import Unresolvable
 
 from wicketgate.errors import ArgsInvalid, SchemaInvalid
@@ -52,8 +52,7 @@ def is_bulky_json(value: object) -> bool:
     return room < 0
 
 
-@dataclass(frozen=True, slots=True)
-class Admitted:
+class Admitted(msgspec.Struct, frozen=True):
     """Arguments that may be sent. *notes* go into the provenance: ``arg_repairs`` and ``unchecked``, if any."""
 
     args: Mapping[str, Any]

@@ -67,7 +67,7 @@ async def test_what_has_ended_before_is_not_touched() -> None:
 
 @requirement("FACE-13")
 async def test_what_catches_the_cancellation_by_mistake_is_cancelled_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("wicketgate.faces.mcp.exchange.AGAIN_S", 0.01)
+    monkeypatch.setattr("wicketgate.task_end.AGAIN_S", 0.01)
     exchange = Exchange()
     caught = 0
 

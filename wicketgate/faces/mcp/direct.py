@@ -34,6 +34,7 @@ class DirectDoor:
 
     def __init__(self, door: McpDoor) -> None:
         self._door = door
+        self._stamp = {SERVER_INFO_META_KEY: door.server.server_info_stamp}
         self._with_headers: dict[str, tuple[object, bool]] = {}
 
     def takes(self, asked: DirectRequest) -> bool:
@@ -99,8 +100,7 @@ class DirectDoor:
         return {**page, **({"_meta": more["_meta"]} if "_meta" in more else {})}
 
     def _stamped(self, meta: object) -> Mapping[str, Any]:
-        stamp = {SERVER_INFO_META_KEY: self._door.server.server_info_stamp}
-        return {**stamp, **meta} if isinstance(meta, Mapping) else stamp
+        return {**self._stamp, **meta} if isinstance(meta, Mapping) else self._stamp
 
 
 def refused(asked: DirectRequest, code: int, message: str, data: object = None) -> Answer:

@@ -250,7 +250,8 @@ class Call:
     async def answer(self) -> dict[str, Any]:
         """Wait for the result, and pass on the news that came before it. Raises the failure of the call."""
         while True:
-            await self.pass_on()
+            if self._news or self._passing is not None:
+                await self.pass_on()
             if self._failure is not None:
                 raise self._failure
             if self._answer is not None:

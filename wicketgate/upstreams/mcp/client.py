@@ -179,7 +179,8 @@ class McpClient:
             return whole(await self._request(method, params, None))
 
         async def attempt(answers: InputAnswers | None) -> dict[str, Any]:
-            return await self._request(method, {**params, **_second(answers)}, context)
+            more = params if answers is None else {**params, **_second(answers)}
+            return await self._request(method, more, context)
 
         return await with_answers(self._name, attempt, context, whole_or_task if method == "tools/call" else whole)
 
@@ -233,14 +234,13 @@ async def _answer(connection: Connection, request: OutgoingRequest) -> dict[str,
     return await connection.request(request, call)
 
 
-def _second(answers: InputAnswers | None) -> dict[str, Any]:
+def _second(answers: InputAnswers) -> dict[str, Any]:
     """The parameters that a second attempt has more than the first."""
     params: dict[str, Any] = {}
-    if answers is not None:
-        if answers.responses:
-            params["inputResponses"] = answers.responses
-        if answers.request_state is not None:
-            params["requestState"] = answers.request_state
+    if answers.responses:
+        params["inputResponses"] = answers.responses
+    if answers.request_state is not None:
+        params["requestState"] = answers.request_state
     return params
 
 

@@ -8,9 +8,11 @@ Ids are strings of our own. A request of the server that has an id of ours is st
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import count
 from typing import Any
+
+import msgspec
 
 from wicketgate.access.shares import full_scope
 from wicketgate.mcp_names import METHOD_NOT_FOUND
@@ -35,25 +37,22 @@ _MAX_LEFT = 1_000
 """Requests left early whose answers may still come: an answer is no noise, however late."""
 
 
-@dataclass(frozen=True, slots=True)
-class OutgoingRequest:
+class OutgoingRequest(msgspec.Struct, frozen=True):
     """A request without its id. *headers* go with it where the transport is HTTP."""
 
     method: str
     params: Mapping[str, Any]
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class AnswerTo:
+class AnswerTo(msgspec.Struct, frozen=True):
     """The answer to *call*."""
 
     call: Call
     message: Message
 
 
-@dataclass(frozen=True, slots=True)
-class News:
+class News(msgspec.Struct, frozen=True):
     """A notification that belongs to *call*: progress, a log message, or an event of its subscription."""
 
     call: Call
