@@ -67,6 +67,7 @@ LATE = {
 
 UNUSED = {
     "cel_expr_python": "conditions of access rules",
+    "re2": "patterns of schemas, and filters",
     "joserfc": "tokens of issuers",
     "redis": "storage.url",
     "rich": "tables of other commands, and the command line of httpx",
