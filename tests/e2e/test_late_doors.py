@@ -68,6 +68,7 @@ LATE = {
 UNUSED = {
     "cel_expr_python": "conditions of access rules",
     "re2": "patterns of schemas, and filters",
+    "sqlite3": "storage.url, and records of the audit that people read",
     "joserfc": "tokens of issuers",
     "redis": "storage.url",
     "rich": "tables of other commands, and the command line of httpx",
