@@ -67,6 +67,7 @@ LATE = {
 
 UNUSED = {
     "cel_expr_python": "conditions of access rules",
+    "cryptography": "what is sealed, and logins",
     "re2": "patterns of schemas, and filters",
     "sqlite3": "storage.url, and records of the audit that people read",
     "joserfc": "tokens of issuers",
