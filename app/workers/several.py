@@ -2,16 +2,12 @@
 
 import gc
 import logging
-import os
 import secrets
-import shutil
 import signal
 import sys
-import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
-from pathlib import Path
 
 import click
 from pydantic import SecretStr
@@ -21,6 +17,7 @@ from app.lifespan import usual_greeting
 from app.local_key import local_key
 from app.logs import plain_logs
 from app.process import EarlyHangup
+from app.workers.folder import private_folder
 from app.workers.load import Loads
 from app.workers.place import Place
 from app.workers.stdio_owner import listening_owner, run_owner
@@ -34,9 +31,6 @@ log = logging.getLogger("wicketgate.workers")
 
 Serve = Callable[[Settings, Callable[[], Settings], Place | None], int]
 """Serves as one worker until it is stopped; returns the exit code."""
-
-_LONGEST_FOLDER = 80
-"""The path of a Unix socket has about a hundred bytes."""
 
 
 def share_imports() -> None:
@@ -66,7 +60,7 @@ def serve_with_workers(
     found = signal.getsignal(signal.SIGHUP)
     server = settings.server
     with (
-        _private_folder() as folder,
+        private_folder() as folder,
         plain_logs(server.log_level, Redactor([*settings.secrets(), local.secret if local else ""]), server.log_format),
         listening_owner(folder) as (owner, owner_path),
     ):
@@ -116,19 +110,3 @@ def _sealing(settings: Settings) -> Callable[[Settings], Settings]:
         return settings.model_copy(update={"auth": settings.auth.model_copy(update={"seal_keys": (key,)})})
 
     return sealed
-
-
-@contextmanager
-def _private_folder() -> Iterator[Path]:
-    """Gives a folder that only this user may open, and removes it at the end."""
-    parent = os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()
-    if len(parent) > _LONGEST_FOLDER or not os.access(parent, os.W_OK):
-        parent = "/tmp"  # noqa: S108  # the folder in it is made for this user alone
-    try:
-        folder = Path(tempfile.mkdtemp(prefix="wicketgate-", dir=parent))
-    except OSError as error:
-        raise ConfigError(f"--workers: no folder for sockets can be made in {parent}: {error.strerror}") from None
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
