@@ -43,8 +43,8 @@ class LateDoors:
     """*endpoints* by the names of *faces*. *make* is called on the loop when *load* has returned, in a thread.
 
     *load* begins with the first request; *at_start*: with ``begin``, inside ``running``. A request waits for it for
-    *waits_s* seconds at most. *heap* keeps the garbage collector from what was imported. *max_sessions*: of a face. Raises ConfigError if the SDK is not
-    installed.
+    *waits_s* seconds at most. *heap* keeps the garbage collector from what was imported. *max_sessions*: of a face.
+    Raises ConfigError if the SDK is not installed.
     """
 
     def __init__(
