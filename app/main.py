@@ -163,13 +163,20 @@ def _make_app(
         )
     gate.authenticator.observe(metrics.auth_failed)
     gate.authenticator.observe(gate.audit_events.login_failed)
-    doors = LateDoors(gate.faces, partial(_make_doors, gate), heap=heap)
+    own_server = program.server if program is not None else None
+    doors = LateDoors(
+        gate.faces,
+        partial(_make_doors, gate),
+        # Another server begins to listen when all is done, and other processes may ask for what only doors know.
+        at_start=own_server is None or gate.has_peers,
+        max_sessions=settings.mcp.max_sessions,
+        heap=heap,
+    )
     gate.runtime.watch(doors.catalog_changed)
     gate.runtime.watch_access(doors.access_changed)
     gate.drain.follow(doors.end_listening)
     gate.drain.wait_for(doors.answered)
     gate.revocation.add(doors.end_of)
-    own_server = program.server if program is not None else None
     metrics.watch(partial(_gauges, gate, doors, own_server.connections if own_server is not None else None))
 
     # Without the framework's documentation pages, which load scripts from other hosts.

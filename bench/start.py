@@ -1,10 +1,11 @@
-"""``make bench-start``: what a start costs, and what the service holds at rest.
+"""``make bench-start``: what a start costs, what the service holds at rest, and what the first client of MCP adds.
 
 The real command is started as a user starts it. With ``--beside FOLDER`` another checkout is started in turns with this
 one, so that what else runs on the machine falls on both. What the columns mean: docs/benchmarks.md.
 """
 
 import argparse
+import http.client
 import json
 import os
 import re
@@ -17,8 +18,9 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
+from http import HTTPStatus
 from pathlib import Path
 from statistics import median
 
@@ -26,11 +28,19 @@ from bench.catalogs import ROOT
 from bench.cpu import cpu_s
 from bench.loop_probe import probe
 from bench.table import Table, figure, markdown
+from wicketgate.access.identity import hash_key
 
 _BOUND_S = 60.0
 _POLL_S = 0.005
 _AT_REST_S = 3.0
 _SMALL_SERVER = ROOT / "bench" / "console_server.py"
+_KEY = "wg_bench_" + "k" * 32
+_INITIALIZE = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "initialize",
+    "params": {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "bench", "version": "1"}},
+}
 _READY = re.compile(rb"ready on http://")
 _IMPORT = re.compile(r"import time:\s+(\d+) \|\s+\d+ \|\s+(\S+)")
 
@@ -47,6 +57,17 @@ class Start:
     proportional: float
 
 
+@dataclass(frozen=True, slots=True)
+class FirstClient:
+    """The first request of a client of MCP: how long it took, the longest pause of the loop meanwhile, and how much the
+    prober overslept at most, in milliseconds; the memory then, in MB."""
+
+    took_ms: float
+    pause_ms: float
+    overslept_ms: float
+    resident: float
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
@@ -56,6 +77,7 @@ def main() -> None:
     folders = [*(folder.resolve() for folder in options.beside), ROOT]
     found: dict[str, dict[str, list[Start]]] = {}
     pauses: dict[str, list[tuple[float, float]]] = {}
+    clients: dict[str, list[FirstClient]] = {}
     with tempfile.TemporaryDirectory() as scratch, _configurations(Path(scratch)) as configurations:
         # Modules are compiled once, as in an installed program, and for all checkouts in the same way.
         os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -68,13 +90,20 @@ def main() -> None:
                     found.setdefault(name, {}).setdefault(str(folder), []).append(start(folder, config, environ))
             for folder in folders:
                 pauses.setdefault(str(folder), []).append(pauses_ms(folder, *configurations["one"]))
+                clients.setdefault(str(folder), []).append(first_client(folder, *configurations["one"]))
         imports = {str(folder): imports_ms(folder) for folder in folders}
-    print(markdown(_shown(found, pauses)))
+    print(markdown(_shown(found, pauses, clients)))
     print()
     print(markdown(_imported(imports)))
     options.json.parent.mkdir(parents=True, exist_ok=True)
     starts = {name: {each: [asdict(one) for one in ones] for each, ones in by.items()} for name, by in found.items()}
-    made = {"load": os.getloadavg(), "starts": starts, "pauses_ms": pauses, "imports_ms": imports}
+    made = {
+        "load": os.getloadavg(),
+        "starts": starts,
+        "pauses_ms": pauses,
+        "first_clients": {folder: [asdict(one) for one in ones] for folder, ones in clients.items()},
+        "imports_ms": imports,
+    }
     options.json.write_text(json.dumps(made, indent=1) + "\n")
     print(options.json)
 
@@ -87,10 +116,15 @@ def _configurations(folder: Path) -> Iterator[Mapping[str, tuple[Path, Mapping[s
     none, one = folder / "none.yaml", folder / "one.yaml"
     none.write_text("upstreams: []\n")
     command = json.dumps([sys.executable, str(_SMALL_SERVER), "10", "1"])
-    one.write_text(f"upstreams: [{{name: area, command: {command}}}]\n")
+    one.write_text(f"{keyed()}upstreams: [{{name: area, command: {command}}}]\n")
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
     with shop() as url:
         yield {"no upstreams": (none, {}), "one": (one, {}), "the demo": (CONFIG, {"SHOP_URL": url, "PATH": path})}
+
+
+def keyed() -> str:
+    """Returns the lines of a configuration that know the key of ``first_client``."""
+    return f"auth: {{keys: [{{id: bench, sha256: {hash_key(_KEY)}, actor: bench, permissions: ['*']}}]}}\n"
 
 
 @contextmanager
@@ -171,6 +205,46 @@ def pauses_ms(folder: Path, config: Path, environ: Mapping[str, str]) -> tuple[f
     return max(took for _, took, _ in samples), max(overslept for *_, overslept in samples)
 
 
+def first_client(folder: Path, config: Path, environ: Mapping[str, str]) -> FirstClient:
+    """Measures the first request of a client of MCP at a service at rest. *config* has the lines of ``keyed``."""
+    stop = threading.Event()
+    took: list[float] = []
+    with _serving(folder, config, environ) as (process, port):
+        _wait_until_ready(process)
+
+        def ask() -> None:
+            time.sleep(0.5)
+            try:
+                took.append(_initialize_ms(port))
+            finally:
+                stop.set()
+
+        threading.Thread(target=ask, daemon=True).start()
+        samples = probe("127.0.0.1", port, stop)[1:]
+        time.sleep(_AT_REST_S)
+        resident, _ = _memory(process.pid)
+    if not took:
+        raise OSError("the first client of MCP was refused")
+    return FirstClient(took[0], max(took for _, took, _ in samples), max(slept for *_, slept in samples), resident)
+
+
+def _initialize_ms(port: int) -> float:
+    """Raises OSError if the service refuses."""
+    headers = {
+        "Authorization": f"Bearer {_KEY}",
+        "Content-Type": "application/json",
+        "Accept": "application/json, text/event-stream",
+    }
+    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=_BOUND_S)) as connection:
+        began = time.monotonic()
+        connection.request("POST", "/mcp", json.dumps(_INITIALIZE), headers)
+        answer = connection.getresponse()
+        answer.read()
+    if answer.status != HTTPStatus.OK:
+        raise OSError(f"the service answers {answer.status}")
+    return (time.monotonic() - began) * 1e3
+
+
 def imports_ms(folder: Path) -> dict[str, float]:
     """Milliseconds of the modules that ``serve`` imports before it listens, by package, ours by room."""
     # As the command does it: without the command line of httpx, whose packages would be counted.
@@ -184,7 +258,11 @@ def imports_ms(folder: Path) -> dict[str, float]:
     return {name: round(took / 1e3, 1) for name, took in spent.most_common(20)}
 
 
-def _shown(found: Mapping[str, Mapping[str, list[Start]]], pauses: Mapping[str, list[tuple[float, float]]]) -> Table:
+def _shown(
+    found: Mapping[str, Mapping[str, list[Start]]],
+    pauses: Mapping[str, list[tuple[float, float]]],
+    clients: Mapping[str, list[FirstClient]],
+) -> Table:
     head = (
         "",
         "checkout",
@@ -209,6 +287,14 @@ def _shown(found: Mapping[str, Mapping[str, list[Start]]], pauses: Mapping[str, 
         f"({figure(min(took for took, _ in each))}) ms; the prober overslept "
         f"{figure(median(slept for _, slept in each))} ms at most"
         for folder, each in pauses.items()
+    ]
+    notes += [
+        f"{Path(folder).name}: the first client of MCP waited {figure(median(one.took_ms for one in each))} "
+        f"({figure(min(one.took_ms for one in each))}) ms; longest pause of the loop "
+        f"{figure(median(one.pause_ms for one in each))} ms, the prober overslept "
+        f"{figure(median(one.overslept_ms for one in each))}; "
+        f"{figure(median(one.resident for one in each))} MB resident after it"
+        for folder, each in clients.items()
     ]
     load = " ".join(f"{each:.1f}" for each in os.getloadavg())
     return Table("A start: medians (and the least)", head, rows, [*notes, f"load of the machine at the end: {load}"])

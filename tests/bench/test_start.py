@@ -1,6 +1,6 @@
 from pathlib import Path
 
-from bench.start import imports_ms, pauses_ms, start
+from bench.start import first_client, imports_ms, keyed, pauses_ms, start
 from tests.support.process import ROOT
 from tests.support.requirement import requirement
 
@@ -16,6 +16,14 @@ def test_a_start_is_measured_from_the_process_itself(tmp_path: Path) -> None:
     longest, overslept = pauses_ms(ROOT, config, {})
     assert longest > 0
     assert overslept >= 0
+
+
+@requirement("OPS-375")
+def test_the_first_client_of_mcp_is_measured(tmp_path: Path) -> None:
+    config = tmp_path / "wicketgate.yaml"
+    config.write_text(f"{keyed()}upstreams: []\n")
+    found = first_client(ROOT, config, {})
+    assert min(found.took_ms, found.pause_ms, found.resident) > 0
 
 
 @requirement("OPS-375")

@@ -1,4 +1,4 @@
-"""What a service imports before it listens, and what comes while it imports the rest, in real processes."""
+"""What a service at rest has imported, and what comes while it imports the rest, in real processes."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
@@ -12,7 +12,7 @@ import httpx
 from tests.e2e.test_drain import INITIALIZE
 from tests.support.mcp_client import NEW
 from tests.support.process import ROOT, Program, program
-from tests.support.redis import free_port
+from tests.support.redis import free_port, redis_server
 from tests.support.requirement import requirement
 from tests.support.service import KEY
 from wicketgate.access.identity import hash_key
@@ -67,6 +67,9 @@ LATE = {
 
 UNUSED = {
     "cel_expr_python": "conditions of access rules",
+    "cryptography": "what is sealed, and logins",
+    "re2": "patterns of schemas, and filters",
+    "sqlite3": "storage.url, and records of the audit that people read",
     "joserfc": "tokens of issuers",
     "redis": "storage.url",
     "rich": "tables of other commands, and the command line of httpx",
@@ -95,11 +98,16 @@ def write_config(folder: Path, more: str = "") -> Path:
 @asynccontextmanager
 async def held(
     folder: Path, *args: str, code: str = SERVE, env: Mapping[str, str] | None = None
-) -> AsyncIterator[tuple[Program, set[str]]]:
-    """Gives the program, whose import is held, and the modules that it had when it listened."""
+) -> AsyncIterator[Program]:
+    """Gives the program, whose import of the doors is held."""
     async with program("-c", code, str(folder), *args, cold=True, env=env) as running:
-        found = await running.wait_for(r"loaded: (.*)\n", "stdout")
-        yield running, set(found.group(1).split())
+        yield running
+
+
+async def loaded_by(running: Program) -> set[str]:
+    """Returns the modules that were there when the import of the doors began."""
+    found = await running.wait_for(r"loaded: (.*)\n", "stdout")
+    return set(found.group(1).split())
 
 
 def body(method: str, **params: Any) -> dict[str, Any]:
@@ -120,35 +128,59 @@ def serve(folder: Path, port: int) -> tuple[str, ...]:
     return ("serve", "--config", str(write_config(folder)), "--port", str(port))
 
 
+def initialize(http: httpx.AsyncClient) -> asyncio.Task[httpx.Response]:
+    return asyncio.create_task(http.post("/mcp", json=INITIALIZE))
+
+
 @requirement("OPS-370", "OPS-371")
-async def test_the_port_answers_before_anything_is_imported_that_only_mcp_needs(tmp_path: Path) -> None:
+async def test_a_service_at_rest_has_imported_nothing_that_only_mcp_needs(tmp_path: Path) -> None:
     port = free_port()
-    async with held(tmp_path, *serve(tmp_path, port)) as (running, loaded), client(port) as http:
-        assert sorted(loaded & set(LATE)) == []
-        assert (await http.get("/healthz")).status_code == 200
-        unready = await http.get("/readyz")
-        assert (unready.status_code, unready.json()["ready"]) == (503, False)
-        assert "ready on" not in running.stderr
-        (tmp_path / "go").touch()
+    async with held(tmp_path, *serve(tmp_path, port)) as running, client(port) as http:
         await running.wait_for("ready on")
         assert (await http.get("/readyz")).status_code == 200
+        # Sessions are counted before there can be any.
+        assert 'kind="sessions_gateway"' in (await http.get("/metrics")).text
+        assert "loaded:" not in running.stdout
+        # The first request begins to import, and is answered when it is done.
+        asked = initialize(http)
+        assert sorted(await loaded_by(running) & set(LATE)) == []
+        assert (await http.get("/readyz")).status_code == 200
+        assert not asked.done()
+        (tmp_path / "go").touch()
+        assert (await asked).status_code == 200
+        assert 'kind="sessions_gateway"' in (await http.get("/metrics")).text
         assert await running.stop() == 0
+
+
+@requirement("OPS-370")
+async def test_who_has_no_key_begins_no_import(tmp_path: Path) -> None:
+    port = free_port()
+    async with held(tmp_path, *serve(tmp_path, port)) as running, client(port) as http:
+        await running.wait_for("ready on")
+        refused = await http.post("/mcp", json=INITIALIZE, headers={"Authorization": "Bearer nobody"})
+        assert refused.status_code == 401
+        assert "loaded:" not in running.stdout
 
 
 @requirement("OPS-374", "OPS-376", "OPS-377")
 async def test_what_the_configuration_does_not_use_is_not_imported(tmp_path: Path) -> None:
-    async with held(tmp_path, *serve(tmp_path, free_port())) as (_, loaded):
-        assert sorted(loaded & set(UNUSED)) == []
+    port = free_port()
+    async with held(tmp_path, *serve(tmp_path, port)) as running, client(port) as http:
+        await running.wait_for("ready on")
+        asked = initialize(http)
+        assert sorted(await loaded_by(running) & set(UNUSED)) == []
         # Each is a module that there is.
         assert [name for name in UNUSED | LATE if find_spec(name) is None] == []
+        asked.cancel()
 
 
 @requirement("OPS-371")
-async def test_requests_of_both_eras_that_come_early_wait_and_are_answered(tmp_path: Path) -> None:
+async def test_requests_of_both_eras_that_come_first_wait_and_are_answered(tmp_path: Path) -> None:
     port = free_port()
-    async with held(tmp_path, *serve(tmp_path, port)) as (_, _), client(port) as http:
+    async with held(tmp_path, *serve(tmp_path, port)) as running, client(port) as http:
+        await running.wait_for("ready on")
         asked = [
-            asyncio.create_task(http.post("/mcp", json=INITIALIZE)),
+            initialize(http),
             asyncio.create_task(
                 http.post(
                     "/mcp",
@@ -157,8 +189,9 @@ async def test_requests_of_both_eras_that_come_early_wait_and_are_answered(tmp_p
                 )
             ),
         ]
+        await loaded_by(running)
         # What is asked elsewhere does not wait.
-        assert (await http.get("/readyz")).status_code == 503
+        assert (await http.get("/healthz")).status_code == 200
         assert [task.done() for task in asked] == [False, False]
         (tmp_path / "go").touch()
         opened, listed = await asyncio.gather(*asked)
@@ -174,22 +207,57 @@ async def test_requests_of_both_eras_that_come_early_wait_and_are_answered(tmp_p
 @requirement("OPS-371")
 async def test_a_stop_does_not_wait_for_the_import_and_refuses_what_waits(tmp_path: Path) -> None:
     port = free_port()
-    async with held(tmp_path, *serve(tmp_path, port)) as (running, _), client(port) as http:
-        asked = asyncio.create_task(http.post("/mcp", json=INITIALIZE))
-        await http.get("/healthz")
+    async with held(tmp_path, *serve(tmp_path, port)) as running, client(port) as http:
+        await running.wait_for("ready on")
+        asked = initialize(http)
+        await loaded_by(running)
         assert await running.stop() == 0
         refused = await asked
         assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
         assert refused.json()["error"]["code"] == -32603
 
 
-@requirement("OPS-371")
-async def test_modules_that_cannot_be_imported_end_the_start(tmp_path: Path) -> None:
+@requirement("OPS-303")
+async def test_modules_that_cannot_be_imported_are_refused_and_the_service_is_not_ready(tmp_path: Path) -> None:
     (tmp_path / "fail").touch()
     (tmp_path / "go").touch()
-    async with held(tmp_path, *serve(tmp_path, free_port())) as (running, _):
+    port = free_port()
+    async with held(tmp_path, *serve(tmp_path, port)) as running, client(port) as http:
+        await running.wait_for("ready on")
+        for _ in range(2):
+            refused = await http.post("/mcp", json=INITIALIZE)
+            assert (refused.status_code, refused.json()["error"]["code"]) == (503, -32603)
+            assert "cannot serve MCP until its operator has installed it again" in refused.json()["error"]["message"]
+        assert "retry-after" not in refused.headers
+        assert (await http.get("/readyz")).status_code == 503
+        assert "the MCP doors cannot be opened" in running.stdout
+        assert "no such thing" in running.stdout
+        assert await running.stop() == 0
+
+
+@requirement("OPS-303")
+async def test_an_sdk_that_is_not_installed_ends_the_start(tmp_path: Path) -> None:
+    code = f"import sys; sys.modules['mcp_types'] = None\n{SERVE}"
+    async with held(tmp_path, *serve(tmp_path, free_port()), code=code) as running:
         assert await running.ended() == 1
-        assert "The MCP doors cannot be opened (no such thing)" in running.stderr
+        assert "The MCP doors cannot be opened (no module named 'mcp_types')" in running.stderr
+
+
+@requirement("OPS-370", "OPS-371")
+async def test_doors_that_other_processes_may_ask_are_opened_at_the_start(tmp_path: Path) -> None:
+    port = free_port()
+    with redis_server(tmp_path / "redis") as store:
+        config = write_config(tmp_path, f"storage: {{url: '{store.url}/0'}}")
+        args = ("serve", "--config", str(config), "--port", str(port))
+        async with held(tmp_path, *args) as running, client(port) as http:
+            assert sorted(await loaded_by(running) & set(LATE)) == []
+            unready = await http.get("/readyz")
+            assert (unready.status_code, unready.json()["ready"]) == (503, False)
+            assert "ready on" not in running.stderr
+            (tmp_path / "go").touch()
+            await running.wait_for("ready on")
+            assert (await http.get("/readyz")).status_code == 200
+            assert await running.stop() == 0
 
 
 @requirement("OPS-371")
@@ -198,8 +266,8 @@ async def test_another_server_listens_when_all_is_imported(tmp_path: Path) -> No
     write_config(tmp_path)
     args = ("app.main:app", "--port", str(port), "--app-dir", str(ROOT))
     environ = {"WICKETGATE_CONFIG": str(tmp_path / "wicketgate.yaml")}
-    async with held(tmp_path, *args, code=UVICORN, env=environ) as (running, loaded), client(port) as http:
-        assert sorted(loaded & set(LATE)) == []
+    async with held(tmp_path, *args, code=UVICORN, env=environ) as running, client(port) as http:
+        assert sorted(await loaded_by(running) & set(LATE)) == []
         assert "running on" not in running.stderr
         (tmp_path / "go").touch()
         await running.wait_for("Uvicorn running on")
@@ -211,6 +279,6 @@ async def test_workers_are_forked_from_a_process_that_has_imported_it_all(tmp_pa
     (tmp_path / "go").touch()
     config = write_config(tmp_path, f"storage: {{url: 'sqlite:///{tmp_path}/store.db'}}")
     args = ("serve", "--config", str(config), "--port", "0", "--workers", "2")
-    async with held(tmp_path, *args) as (running, _):
+    async with held(tmp_path, *args) as running:
         await running.wait_for("ready on")
         assert running.stdout.count("loaded:") == 1

@@ -16,7 +16,7 @@ from wicketgate.engine.waiting_calls import WaitingCalls
 from wicketgate.errors import ApprovalRequired
 from wicketgate.models.provider import ToolCall
 from wicketgate.ports import CallContext, PendingCall
-from wicketgate.storage.once_store import MemoryOnceStore
+from wicketgate.storage.memory_once import MemoryOnceStore
 
 CALL = ToolCall("c1", "tool_execute", {"tool_id": "shop:refund#0123abcd"}, '{"tool_id":"shop:refund#0123abcd"}')
 PENDING = PendingCall("shop:refund#0123abcd", "dd" * 32, {"amount": 5})

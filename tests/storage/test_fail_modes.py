@@ -9,7 +9,7 @@ from wicketgate.config.settings import Settings
 from wicketgate.errors import NotAdmitted
 from wicketgate.storage.fail_modes import STATE_KINDS, USUAL, WHY_CLOSED, FailModes
 from wicketgate.storage.measures import StorageMeasures
-from wicketgate.storage.once_store import SQLiteOnceStore
+from wicketgate.storage.sqlite_once import SQLiteOnceStore
 
 
 @requirement("OPS-191")

@@ -13,7 +13,8 @@ from tests.storage.once_store_contract import OnceStoreContract, OpenOnce
 from tests.support.requirement import requirement
 from wicketgate.errors import ConfigError, NotAdmitted
 from wicketgate.storage.measures import StorageMeasures
-from wicketgate.storage.once_store import MemoryOnceStore, SQLiteOnceStore
+from wicketgate.storage.memory_once import MemoryOnceStore
+from wicketgate.storage.sqlite_once import SQLiteOnceStore
 from wicketgate.storage.sqlite_store import SQLiteArtifactStore
 from wicketgate.storage.sqlite_writer import WAIT_S
 

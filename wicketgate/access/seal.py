@@ -12,10 +12,10 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from cryptography.fernet import Fernet, InvalidToken, MultiFernet
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+if TYPE_CHECKING:
+    from cryptography.fernet import Fernet, MultiFernet
 
 APPROVAL_PREFIX = "apr_"
 # Approvals without the digest of a definition had the purpose "approval".
@@ -41,34 +41,45 @@ class Seal:
 
     Without *keys* the key is *own_key*, which ends with the process. What it sealed opens until then, also after keys
     were configured. *now* is the time of day, so that replicas agree. *new_uid* gives a text that never comes again.
+    The first text that is sealed or opened imports the ciphers (OPS-374).
     """
 
     def __init__(
         self, keys: Sequence[str], own_key: bytes, now: Callable[[], float], new_uid: Callable[[], str]
     ) -> None:
-        self._own = _cipher(own_key)
+        self._own_key = own_key
         self._now = now
         self._new_uid = new_uid
         self.replace_keys(keys)
 
     def replace_keys(self, keys: Sequence[str]) -> None:
         """Changes the ring. A text sealed under a key that is no longer in it cannot be opened."""
-        self._ring = MultiFernet([*(_cipher(key.encode()) for key in keys), self._own])
+        self._keys = [*(key.encode() for key in keys), self._own_key]
+        self._made: MultiFernet | None = None
+
+    def _ring(self) -> "MultiFernet":
+        if self._made is None:
+            from cryptography.fernet import MultiFernet
+
+            self._made = MultiFernet([_cipher(key) for key in self._keys])
+        return self._made
 
     def seal(self, purpose: str, actor: str, text: str, ttl_s: float) -> str:
         """Returns a token of letters, digits, ``-`` and ``_``."""
         now = int(self._now())
         inside = json.dumps([purpose, actor, int(now + ttl_s), self._new_uid(), text], separators=(",", ":"))
-        return self._ring.encrypt_at_time(inside.encode(), now).decode().rstrip("=")
+        return self._ring().encrypt_at_time(inside.encode(), now).decode().rstrip("=")
 
     def open(self, purpose: str, actor: str, token: str) -> SealedText | None:
         """Returns None for a token that was not sealed here for this purpose and actor. The text may have expired."""
+        from cryptography.fernet import InvalidToken
+
         padded = token + "=" * (-len(token) % 4)
         try:
             issued = base64.urlsafe_b64encode(base64.urlsafe_b64decode(padded)).decode().rstrip("=")
             if issued != token:
                 return None
-            inside = self._ring.decrypt(padded)
+            inside = self._ring().decrypt(padded)
         except (InvalidToken, ValueError):
             return None
         sealed_purpose, sealed_actor, expires_at, uid, text = json.loads(inside)
@@ -79,8 +90,12 @@ class Seal:
         return self._now() >= sealed.expires_at
 
 
-def _cipher(key: bytes) -> Fernet:
+def _cipher(key: bytes) -> "Fernet":
     """Stretches a key of any length, which must be random."""
+    from cryptography.fernet import Fernet
+    from cryptography.hazmat.primitives.hashes import SHA256
+    from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
     stretched = HKDF(algorithm=SHA256(), length=32, salt=None, info=b"wicketgate seal 1").derive(key)
     return Fernet(base64.urlsafe_b64encode(stretched))
 

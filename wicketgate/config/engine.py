@@ -34,7 +34,7 @@ from wicketgate.peers import Peers
 from wicketgate.storage.kept_journal import KeptJournal
 from wicketgate.storage.measures import StorageMeasures
 from wicketgate.storage.memory_journal import JournalBounds, MemoryJournal
-from wicketgate.storage.once_store import MemoryOnceStore, SQLiteOnceStore
+from wicketgate.storage.memory_once import MemoryOnceStore
 from wicketgate.storage.run_store import RunStore
 from wicketgate.tokens import TokenCounter
 
@@ -195,7 +195,11 @@ def _used_approvals(file: Path | None, measures: StorageMeasures | None, redis: 
         from wicketgate.storage.redis.once import RedisOnceStore
 
         return RedisOnceStore(redis, time)
-    return SQLiteOnceStore(file, time, measures) if file else MemoryOnceStore(time)
+    if file:
+        from wicketgate.storage.sqlite_once import SQLiteOnceStore
+
+        return SQLiteOnceStore(file, time, measures)
+    return MemoryOnceStore(time)
 
 
 def reseal(seal: Seal, desk: ApprovalDesk, settings: AuthSettings) -> None:

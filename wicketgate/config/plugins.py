@@ -22,7 +22,6 @@ from wicketgate.plugins.filters import PiiFilter, PromptInjectionFilter, Secrets
 from wicketgate.plugins.rewriting import CallTrace, TokenUsage, ToolManager
 from wicketgate.storage.audit_file import AuditFile, BatchedSink, BatchWriter, csv_header, csv_line, json_line
 from wicketgate.storage.audit_read import AuditReader, PostgresRows, SQLiteRows
-from wicketgate.storage.audit_sql import PostgresAudit, SQLiteAudit
 
 log = logging.getLogger("wicketgate.plugins")
 audit_log = logging.getLogger("wicketgate.audit")
@@ -201,6 +200,8 @@ def _checked(model: type[Config], entry: PluginSettings, where: str) -> Config:
 
 
 def _sql(config: _SqlConfig) -> BatchWriter:
+    from wicketgate.storage.audit_sql import PostgresAudit, SQLiteAudit
+
     if config.url.startswith(_SQLITE):
         return SQLiteAudit(Path(config.url.removeprefix(_SQLITE)))
     return PostgresAudit(config.url)

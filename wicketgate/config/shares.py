@@ -14,7 +14,6 @@ from wicketgate.access.shares import CountedShares, Shares
 from wicketgate.config.settings import Settings
 from wicketgate.storage.group_shares import LINGER_S, GroupShares, PlaceStore
 from wicketgate.storage.measures import StorageMeasures
-from wicketgate.storage.sqlite_places import SQLitePlaces
 
 if TYPE_CHECKING:
     from wicketgate.storage.redis.client import RedisLink
@@ -76,4 +75,8 @@ def make_place_store(
 
         return RedisPlaces(redis, member)
     file = settings.storage.sqlite_file
-    return None if file is None else SQLitePlaces(file, member, time, measures)
+    if file is None:
+        return None
+    from wicketgate.storage.sqlite_places import SQLitePlaces
+
+    return SQLitePlaces(file, member, time, measures)

@@ -14,8 +14,6 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any, ClassVar, Literal
 
-import re2  # type: ignore[import-untyped]  # google-re2 ships no types
-
 from wicketgate.plugin_api import ALLOW, Allow, Block, Message, PluginConfig, Request, Result, SecurityPlugin
 from wicketgate.results.bulk import base64_bytes
 from wicketgate.results.firewall import is_bulky
@@ -60,6 +58,9 @@ class Scanner:
     """
 
     def __init__(self, patterns: Iterable[str], judge: Judge, marker: Callable[[str], str]) -> None:
+        # Imported with the first filter (OPS-374): the names of all filters are known without it.
+        import re2  # type: ignore[import-untyped]  # google-re2 ships no types
+
         # One automaton for all patterns, so that a text is read once.
         options = re2.Options()
         options.log_errors = False

@@ -13,8 +13,6 @@ import string
 from dataclasses import dataclass
 from typing import Any
 
-import re2  # type: ignore[import-untyped]  # google-re2 ships no types
-
 _MAX_PATTERN_CHARS = 2_000
 _MAX_COUNT = 1_000
 # RE2 refuses to compile beyond this, after 5 ms at most. Each automaton of a search stays below it too.
@@ -91,6 +89,9 @@ def compile_pattern(pattern: str) -> Pattern | None:
     """Returns the compiled pattern; None if RE2 cannot express it, or only in a larger program than is allowed."""
     if len(pattern) > _MAX_PATTERN_CHARS:
         return None
+    # Imported with the first pattern (OPS-374): with the C++ library below it, it takes more than two megabytes.
+    import re2  # type: ignore[import-untyped]  # google-re2 ships no types
+
     options = re2.Options()
     options.log_errors = False
     options.never_capture = True

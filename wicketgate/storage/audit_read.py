@@ -8,7 +8,6 @@ and by other versions.
 import asyncio
 import json
 import logging
-import sqlite3
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -197,7 +196,7 @@ def _row(values: Sequence[Any]) -> Row:
 
 
 class SQLiteRows:
-    """Implements Rows over a file, which is opened for each reading and never written."""
+    """Implements Rows over a file, which is opened for each reading and never written. SQLite is imported only here."""
 
     mark = "?"
 
@@ -206,6 +205,8 @@ class SQLiteRows:
         self._longest_s = longest_s
 
     def read(self, statement: str, values: Sequence[Any]) -> list[Sequence[Any]]:
+        import sqlite3
+
         until = time.monotonic() + self._longest_s
         try:
             address = f"file:{quote(str(self._path.absolute()))}?mode=ro"
