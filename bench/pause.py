@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -65,8 +65,8 @@ def main() -> None:
     print(options.json)
 
 
-async def measure(tools: int, page: int, refreshes: int) -> list[dict[str, Any]]:
-    """One row a phase."""
+async def measure(tools: int, page: int, refreshes: int, idle_s: float = _IDLE_S) -> list[dict[str, Any]]:
+    """One row a phase. Raises TimeoutError, which says what did not come, and what a browse raised."""
     queries = corpus(1, 400, routing_data()).queries
     key, digest = new_key("bench")
     async with AsyncExitStack() as stack:
@@ -79,6 +79,8 @@ async def measure(tools: int, page: int, refreshes: int) -> list[dict[str, Any]]
         config.write_text(
             yaml.safe_dump(
                 {
+                    # A refresh that changes nothing is told of below "info" alone.
+                    "server": {"log_level": "debug"},
                     "auth": {"keys": [entry]},
                     "upstreams": [{"name": "big", "url": f"{upstream}/mcp", "connect_timeout_s": _BOUND_S}],
                 }
@@ -92,7 +94,7 @@ async def measure(tools: int, page: int, refreshes: int) -> list[dict[str, Any]]
         async def order(**what: Any) -> None:
             before = _refreshes(gateway)
             (await http.post(f"{upstream}/control", json=what)).raise_for_status()
-            await _refreshed(gateway, before + 1)
+            await refreshed(gateway, before + 1, f"order {json.dumps(what)}")
 
         clients = {era: await stack.enter_async_context(_client(f"{url}/mcp", key, mode)) for era, mode in ERAS.items()}
         address = urlsplit(url)
@@ -100,21 +102,24 @@ async def measure(tools: int, page: int, refreshes: int) -> list[dict[str, Any]]
             helper_process("bench.loop_probe", str(address.hostname), str(address.port))
         )
         phases = [Phase("idle", time.monotonic())]
-        await asyncio.sleep(_IDLE_S)
+        await asyncio.sleep(idle_s)
         phases[-1].end = time.monotonic()
 
         async def phase(name: str, work: Callable[[], Awaitable[object]]) -> None:
             current = Phase(name, time.monotonic())
             browsing = asyncio.create_task(_browse(clients, queries, current))
-            await work()
-            current.end = time.monotonic()
-            browsing.cancel()
-            await asyncio.gather(browsing, return_exceptions=True)
+            try:
+                await work()
+            finally:
+                current.end = time.monotonic()
+                browsing.cancel()
+                with suppress(asyncio.CancelledError):
+                    await browsing
             phases.append(current)
             await asyncio.sleep(0.5)
 
         await phase(f"all {tools:,} tools appear", lambda: order(shown=tools))
-        await phase("browsed, no refresh", lambda: asyncio.sleep(_IDLE_S))
+        await phase("browsed, no refresh", lambda: asyncio.sleep(idle_s))
         for _ in range(refreshes):
             await phase("one tool renamed", lambda: order(rename=True))
         for _ in range(refreshes):
@@ -210,16 +215,21 @@ def _refreshes(gateway: Program) -> int:
     return gateway.stdout.count(_REFRESHED)
 
 
-async def _refreshed(gateway: Program, count: int) -> None:
-    """Until the log tells of *count* refreshes in all."""
-    async with asyncio.timeout(_BOUND_S):
-        while _refreshes(gateway) < count:  # noqa: ASYNC110  # what it waits for is written by another process
-            await asyncio.sleep(_POLL_S)
+async def refreshed(gateway: Program, count: int, after: str, bound_s: float = _BOUND_S) -> None:
+    """Returns when the log tells of *count* refreshes in all. Raises TimeoutError after *bound_s*."""
+    until = time.monotonic() + bound_s
+    while _refreshes(gateway) < count:
+        if time.monotonic() > until:
+            raise TimeoutError(
+                f"no line with {_REFRESHED!r} in the gateway's log within {bound_s:g} s after {after}; it ends:\n"
+                + gateway.stdout[-2_000:]
+            )
+        await asyncio.sleep(_POLL_S)
 
 
 async def _quiet(gateway: Program) -> None:
     """A connection brings more than one refresh; until no other comes."""
-    await _refreshed(gateway, 1)
+    await refreshed(gateway, 1, "the start")
     count = 0
     while count != _refreshes(gateway):
         count = _refreshes(gateway)

@@ -17,6 +17,8 @@ from starlette.applications import Starlette
 
 from bench.big_upstream import BigUpstream, make_app
 from bench.loop_probe import probe
+from bench.pause import measure, refreshed, shown
+from tests.support.process import program
 from tests.support.prompt_server import PromptServer
 from tests.support.service import BOUND_S, running_service
 
@@ -97,3 +99,23 @@ async def test_the_probe_refuses_an_answer_that_is_not_200() -> None:
         host, port = service.url.removeprefix("http://").split(":")
         with pytest.raises(ConnectionError):
             await asyncio.to_thread(probe, host, int(port), threading.Event(), "/nowhere")
+
+
+async def test_every_phase_of_the_bench_comes_to_its_end() -> None:
+    rows = await measure(tools=40, page=25, refreshes=1, idle_s=0.1)
+    assert [row["phase"] for row in rows] == [
+        "idle",
+        "all 40 tools appear",
+        "browsed, no refresh",
+        "one tool renamed",
+        "refresh, nothing changed",
+    ]
+    assert all(row["longest_ms"][0] > 0 for row in rows)
+    assert "refresh, nothing changed" in shown(rows)
+
+
+async def test_a_refresh_that_never_comes_ends_the_bench_with_what_it_waited_for() -> None:
+    async with program("-c", "import sys; print('something else', flush=True); sys.stdin.read()", stdin=-1) as quiet:
+        await quiet.wait_for("else", "stdout")
+        with pytest.raises(TimeoutError, match=r"no line with '.*catalog .* after order \{\}(?s:.*)something else"):
+            await refreshed(quiet, 1, "order {}", bound_s=0.01)
