@@ -124,7 +124,6 @@ class LateDoors:
         if self._heap is not None:
             self._heap.settle()
         async with doors.running():
-            doors.catalog_changed()  # nobody listens yet: what is there now is no change
             if self._listening_ended:
                 doors.end_listening()
             self._doors = doors

@@ -84,7 +84,9 @@ class McpDoors:
                 await stack.enter_async_context(endpoint.running())
             announcing = await stack.enter_async_context(anyio.create_task_group())
             for door in self._doors.values():
-                announcing.start_soon(door.announcer.run)
+                # Nobody listens yet: what is there now is no change.
+                await door.compare_list()
+                announcing.start_soon(door.announcing)
             yield
             announcing.cancel_scope.cancel()
 

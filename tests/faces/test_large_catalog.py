@@ -10,16 +10,21 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
+from mcp.server.subscriptions import ToolsListChanged
 
 from tests.support.effort import bounded_effort
 from tests.support.requirement import requirement
+from tests.support.service import BOUND_S
 from wicketgate.access.identity import Identity
 from wicketgate.access.policy import AccessPolicy
+from wicketgate.access.seal import Seal
 from wicketgate.catalog.card_lines import lines_of_json
 from wicketgate.catalog.catalog import Catalog
 from wicketgate.catalog.router import Router
 from wicketgate.catalog.tool_id import Visible, parse_tool_id
+from wicketgate.faces.assembly import Face
 from wicketgate.faces.gateway import GatewayFace
+from wicketgate.faces.mcp.server import McpDoor
 from wicketgate.faces.meta_tool import ToolLists
 from wicketgate.faces.namespaced import NamespacedFace
 from wicketgate.faces.operations import Operations
@@ -292,3 +297,41 @@ async def test_a_list_that_a_refresh_overtook_is_made_again(
     with bounded_effort(calls=CALLS):
         listed = surface.tools(SOME)
     assert any(tool.name.startswith("late:get_0") for tool in listed)
+
+
+@requirement("OPS-355")
+@pytest.mark.parametrize("make", [TransparentFace, NamespacedFace, GatewayFace])
+async def test_the_list_of_a_large_catalog_is_not_made_on_the_loop_when_the_catalog_has_changed(
+    make: Callable[..., ToolSurface],
+) -> None:
+    server = StubUpstream(tools())
+    runtime, _ = await opened(server)
+    surface = make(runtime, dict) if make is NamespacedFace else make(runtime)
+    door = McpDoor(
+        Face(surface, "", runtime.running, runtime.may_still_use),
+        name="face",
+        version="0",
+        seal=Seal((), b"k" * 32, lambda: 0.0, lambda: "n"),
+        local=ALL.identity,
+    )
+    await door.compare_list()
+    said: asyncio.Queue[object] = asyncio.Queue()
+    door.announcer.announce = lambda event, actor=None: said.put_nowait(event)  # type: ignore[method-assign]
+    server.tools[:] = tools("Get another.")[:-3]
+    await runtime.refresh_catalog()
+    with bounded_effort(calls=CALLS):
+        await door.compare_list()
+    assert isinstance(said.get_nowait(), ToolsListChanged)
+    # What does not differ is not announced.
+    await door.compare_list()
+    assert said.empty()
+    # A change is followed by itself.
+    runtime.watch(door.list_changed)
+    announcing = asyncio.create_task(door.announcing())
+    server.tools[:] = tools()
+    await runtime.refresh_catalog()
+    async with asyncio.timeout(BOUND_S):
+        assert isinstance(await said.get(), ToolsListChanged)
+    announcing.cancel()
+    await asyncio.gather(announcing, return_exceptions=True)
+    await runtime.aclose()

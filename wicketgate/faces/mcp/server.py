@@ -4,11 +4,15 @@ A face's failures are results with ``isError``, never exceptions (the SDK shows 
 older era), unless the face itself answers with JSON-RPC errors. Long lists go out in pages.
 """
 
+import asyncio
 import logging
+import operator
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar
+from functools import partial
 from typing import Any, TypeVar, cast
 
+import anyio
 from mcp import types as t
 from mcp.server.caching import CacheHint
 from mcp.server.connection import Connection
@@ -51,6 +55,7 @@ from wicketgate.faces.mcp.kept_sessions import KeptSession
 from wicketgate.faces.mcp.offers import MISSING_KEY, OFFERS_FRESH, OfferMethods
 from wicketgate.faces.mcp.request import McpRequest
 from wicketgate.faces.mcp.tasks import Tasks
+from wicketgate.faces.meta_tool import LARGE
 from wicketgate.faces.surface import Offer, Offers, Refusal, SurfaceTool, UnknownTool
 from wicketgate.gateway.kept_calls import HomeAway
 from wicketgate.gateway.running_calls import AttendedCaller
@@ -110,6 +115,7 @@ class McpDoor:
         self._known = _STRANGER
         self._shown: Sequence[SurfaceTool] = ()
         self._names = ToolNames()
+        self._catalog_changed = asyncio.Event()
         self.announcer = Announcer(lambda ctx: self._who(ctx).actor, max_streams_per_actor)
         self.server: Server[Any] = _Server(
             face.offers,
@@ -145,9 +151,30 @@ class McpDoor:
         return self._offers is not None
 
     def list_changed(self) -> None:
-        """Call it when the catalog has changed: clients are notified if the list of tools differs."""
-        tools = self._surface.tools(_EVERYBODY)
-        if tools is not self._shown and tools != self._shown:
+        """Call it when the catalog has changed: clients are notified if the list of tools differs. Returns at once."""
+        self._catalog_changed.set()
+
+    async def announcing(self) -> None:
+        """Notify clients of what changes, until cancelled."""
+        async with anyio.create_task_group() as group:
+            group.start_soon(self.announcer.run)
+            while True:
+                await self._catalog_changed.wait()
+                self._catalog_changed.clear()
+                try:
+                    await self.compare_list()
+                except Exception:
+                    log.exception("clients may not know that tools have changed")  # the next change may succeed
+
+    async def compare_list(self) -> None:
+        """Announce the list of tools if it differs from the last one. A large one is made and compared beside the event
+        loop (BROWSE-59)."""
+        await self._surface.prepare(_EVERYBODY)
+        tools, before = self._surface.tools(_EVERYBODY), self._shown
+        if tools is before:
+            return
+        differs = partial(operator.ne, tools, before)
+        if await asyncio.to_thread(differs) if len(tools) > LARGE else differs():
             self._shown = tools
             self.announcer.announce(ToolsListChanged())
 

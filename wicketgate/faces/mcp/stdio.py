@@ -52,7 +52,7 @@ async def serve_stdio(door: McpDoor, ready: Callable[[], Awaitable[None]], *, ma
         stdio_server(stdin=cast(Any, lines)) as (read, write),
         anyio.create_task_group() as announcing,
     ):
-        announcing.start_soon(door.announcer.run)
+        announcing.start_soon(door.announcing)
         async with door.server.lifespan(door.server) as state:
             # Not ``Server.run``, which fixes the capabilities before the upstreams are connected.
             await serve_dual_era_loop(door.server, _ValidMessages(read, write, lines), write, lifespan_state=state)
