@@ -1,4 +1,5 @@
-"""A real MCP server with one tool that answers with as much text as it is asked for, for ``bench.execute``.
+"""A real MCP server with one tool that answers with as much text, or as many rows of structured content, as it is
+asked for, for ``bench.execute`` and ``bench.pause_causes``.
 
 ``python -m bench.execute_upstream`` speaks stdio; with ``--http`` it serves on a free port and prints its address, and
 with ``--handshake`` it does so as a server that knows only the handshake era.
@@ -27,7 +28,11 @@ HOST = "127.0.0.1"
 TOOL = "fill"
 SCHEMA: dict[str, Any] = {
     "type": "object",
-    "properties": {"number": {"type": "integer"}, "chars": {"type": "integer", "minimum": 0}},
+    "properties": {
+        "number": {"type": "integer"},
+        "chars": {"type": "integer", "minimum": 0},
+        "rows": {"type": "integer", "minimum": 0},
+    },
     "required": ["number", "chars"],
     "additionalProperties": False,
 }
@@ -39,12 +44,30 @@ def text_of(number: int, chars: int) -> str:
     return (f"{number:012}\n" + _LINES * (chars // len(_LINES) + 1))[:chars]
 
 
+def rows_of(number: int, rows: int) -> list[dict[str, Any]]:
+    """A table of some 100 bytes a row, as structured content."""
+    return [
+        {
+            "id": number * 1_000_000 + row,
+            "name": f"customer {row:07}",
+            "city": "Amsterdam",
+            "open": row % 3 == 0,
+            "due": 1.5 * row,
+        }
+        for row in range(rows)
+    ]
+
+
 def make_server() -> "Server[Any]":
     async def list_tools(ctx: "ServerRequestContext[Any]", params: object) -> t.ListToolsResult:
         return t.ListToolsResult(tools=[t.Tool(name=TOOL, description="Fill a page with text.", input_schema=SCHEMA)])
 
     async def call_tool(ctx: "ServerRequestContext[Any]", params: t.CallToolRequestParams) -> t.CallToolResult:
-        text = text_of(**(params.arguments or {}))
+        arguments = dict(params.arguments or {})
+        rows = arguments.pop("rows", 0)
+        if rows:
+            return t.CallToolResult(content=[], structured_content={"rows": rows_of(arguments["number"], rows)})
+        text = text_of(**arguments)
         return t.CallToolResult(content=[t.TextContent(type="text", text=text)])
 
     # Without the schema at hand the SDK lists the tools before each call of the newer era.

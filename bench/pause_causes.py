@@ -32,6 +32,7 @@ GOAL_MS = 100.0
 _BOUND_S = 60.0
 _CALLS_S = 4.0
 _TOOL = "tool_execute"
+_ROWS_A_MB = 11_000
 
 Sample = tuple[float, float, float]
 
@@ -58,10 +59,10 @@ class Gateway:
         ]
         return ("\r\n".join(lines) + "\r\n\r\n").encode()
 
-    def mcp(self, message: object) -> bytes:
+    def mcp(self, message: object, path: str = "/mcp", name: str = _TOOL) -> bytes:
         body = message if isinstance(message, bytes) else json.dumps(message).encode()
         head = self.head(
-            "/mcp", len(body), "Mcp-Protocol-Version: 2026-07-28", "Mcp-Method: tools/call", f"Mcp-Name: {_TOOL}"
+            path, len(body), "Mcp-Protocol-Version: 2026-07-28", "Mcp-Method: tools/call", f"Mcp-Name: {name}"
         )
         return head + body
 
@@ -69,20 +70,22 @@ class Gateway:
         data = json.dumps(body).encode()
         return self.head("/engine/chat", len(data)) + data
 
-    def call(self, args: dict[str, Any], number: int = 1) -> bytes:
+    def call(self, args: dict[str, Any], number: int = 1, *, namespaced: bool = False) -> bytes:
         meta = {
             "io.modelcontextprotocol/protocolVersion": "2026-07-28",
             "io.modelcontextprotocol/clientCapabilities": {},
             "io.modelcontextprotocol/clientInfo": {"name": "bench", "version": "0"},
         }
-        arguments = {"tool_id": self.tool, "args": args}
-        params = {"name": _TOOL, "arguments": arguments, "_meta": meta}
-        return self.mcp({"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params})
+        path, name, arguments = "/mcp", _TOOL, {"tool_id": self.tool, "args": args}
+        if namespaced:
+            path, name, arguments = "/mcp/namespaced", "fill__fill", args
+        params = {"name": name, "arguments": arguments, "_meta": meta}
+        return self.mcp({"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params}, path, name)
 
     async def send(self, request: bytes, times: int = 1) -> list[int]:
         """The status of each answer, over one connection."""
         statuses = []
-        reader, writer = await asyncio.open_connection(self.host, self.port, limit=2**24)
+        reader, writer = await asyncio.open_connection(self.host, self.port, limit=2**26)
         try:
             async with asyncio.timeout(_BOUND_S):
                 for _ in range(times):
@@ -101,13 +104,15 @@ Work = Callable[[Gateway], Awaitable[str]]
 @dataclass(frozen=True)
 class Cause:
     """*upstream* is "http", "stdio" or empty; *work* returns a note for the table. With *idle* servers it is the time
-    of start and stop that counts."""
+    of start and stop that counts. *max_answer_mb*: the upstream's limit; 0 leaves the default of 16, above which an
+    answer is refused."""
 
     title: str
     work: Work
     upstream: str = ""
     model: bool = False
     idle: int = 0
+    max_answer_mb: int = 0
 
 
 async def callers(gateway: Gateway) -> str:
@@ -162,9 +167,12 @@ async def most_objects(gateway: Gateway) -> str:
     return _counts(await gateway.send(gateway.call({"number": 1, "chars": 20, "more": [{"k": 1}] * 24_000})))
 
 
-def answers(megabytes: int, at_once: int = 1) -> Work:
+def answers(megabytes: int, at_once: int = 1, *, rows: bool = False, namespaced: bool = False) -> Work:
+    """*rows*: structured content of that size in place of a text. *namespaced*: it goes to the client as it came."""
+
     async def work(gateway: Gateway) -> str:
-        requests = [gateway.call({"number": n, "chars": megabytes * 1_000_000}) for n in range(at_once)]
+        size = {"chars": 0, "rows": megabytes * _ROWS_A_MB} if rows else {"chars": megabytes * 1_000_000}
+        requests = [gateway.call({"number": n, **size}, namespaced=namespaced) for n in range(at_once)]
         statuses = await asyncio.gather(*(gateway.send(request) for request in requests))
         return _counts([status for each in statuses for status in each])
 
@@ -200,13 +208,25 @@ CAUSES = {
     "objects": Cause("/mcp: 8 MB of small objects in args", objects, "stdio"),
     "most-objects": Cause("/mcp: 24,000 small objects in args", most_objects, "stdio"),
     "http-60": Cause("answer of 60 MB, HTTP", answers(60), "http"),
-    "http-20": Cause("answer of 20 MB, HTTP", answers(20), "http"),
+    "http-20": Cause("answer of 20 MB, HTTP", answers(20), "http", max_answer_mb=32),
     "http-5": Cause("answer of 5 MB, HTTP", answers(5), "http"),
     "stdio-60": Cause("answer of 60 MB, stdio", answers(60), "stdio"),
-    "stdio-20": Cause("answer of 20 MB, stdio", answers(20), "stdio"),
+    "stdio-20": Cause("answer of 20 MB, stdio", answers(20), "stdio", max_answer_mb=32),
     "stdio-5": Cause("answer of 5 MB, stdio", answers(5), "stdio"),
     "http-15": Cause("answer of 15 MB, HTTP", answers(15), "http"),
     "stdio-15": Cause("answer of 15 MB, stdio", answers(15), "stdio"),
+    **{
+        f"{kind}-{upstream}-20{'-namespaced' if namespaced else ''}": Cause(
+            f"{kind} of 20 MB, {upstream}{', namespaced' if namespaced else ''}",
+            answers(20, rows=kind == "rows", namespaced=namespaced),
+            upstream,
+            max_answer_mb=32,
+        )
+        for kind in ("rows", "text")
+        for upstream in ("stdio", "http")
+        for namespaced in (False, True)
+        if kind == "rows" or namespaced
+    },
     "answers": Cause("16 answers of 40 MB at once, HTTP", answers(40, 16), "http"),
     "answers-15": Cause("16 answers of 15 MB at once, HTTP", answers(15, 16), "http"),
     "slow-readers": Cause("100 slow readers of a fast model", slow_readers, model=True),
@@ -252,13 +272,16 @@ async def measure(cause: Cause) -> dict[str, Any]:
         "upstreams": [],
     }
     async with AsyncExitStack() as stack:
+        limits: dict[str, Any] = {"timeout_s": _BOUND_S}
+        if cause.max_answer_mb:
+            limits["max_answer_bytes"] = cause.max_answer_mb << 20
         if cause.upstream == "stdio":
             command = [sys.executable, "-m", "bench.execute_upstream"]
-            settings["upstreams"] = [{"name": "fill", "command": command, "cwd": str(ROOT), "timeout_s": _BOUND_S}]
+            settings["upstreams"] = [{"name": "fill", "command": command, "cwd": str(ROOT), **limits}]
         elif cause.upstream == "http":
             there = await stack.enter_async_context(helper_process("bench.execute_upstream", "--http"))
             url = (await next_line(there, _BOUND_S)).rpartition(" ")[2]
-            settings["upstreams"] = [{"name": "fill", "url": url, "timeout_s": _BOUND_S}]
+            settings["upstreams"] = [{"name": "fill", "url": url, **limits}]
         elif cause.idle:
             there = await stack.enter_async_context(helper_process("bench.execute_upstream", "--http"))
             url = (await next_line(there, _BOUND_S)).rpartition(" ")[2]
