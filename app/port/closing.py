@@ -184,13 +184,13 @@ class _CycleTransport:
 def closing(app: ASGIApp) -> ASGIApp:
     """ASGI: answers with one of the CLOSING_STATUSES announce that the connection is closed."""
 
-    async def announcing(scope: Scope, receive: Receive, send: Send) -> None:
-        # Returns the awaitable and awaits nothing itself: one frame less for each delta of a stream.
+    # Both return the awaitable and await nothing themselves: a frame less for each step of a request, or of a stream.
+    def announcing(scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         def send_closing(message: Message) -> Awaitable[None]:
             if message["type"] == "http.response.start" and message["status"] in CLOSING_STATUSES:
                 message["headers"] = [*message.get("headers", ()), _CLOSE]
             return send(message)
 
-        await app(scope, receive, send_closing)
+        return app(scope, receive, send_closing)
 
     return announcing
