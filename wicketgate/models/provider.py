@@ -5,7 +5,7 @@ translates at its edge. Events are the same whatever bytes they were read from (
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from operator import add, attrgetter
 from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar
 
@@ -124,7 +124,7 @@ class ModelRequest:
     messages: Sequence[Message]
     tools: Sequence[ModelTool]
     correlation_id: str
-    take_text: TakeText | None = None
+    take_text: TakeText | None = field(default=None, compare=False, repr=False)
 
 
 class Stream(Protocol[T_co]):
