@@ -289,6 +289,18 @@ def test_a_variable_whose_sign_is_written_as_an_escape_is_put_in_place_too(tmp_p
     assert load_settings(config, {"HOST": "::1"}).server.host == "::1"
 
 
+@requirement("OPS-3")
+def test_a_variable_over_a_value_with_an_anchor_changes_none_that_is_an_alias_of_it(tmp_path: Path) -> None:
+    text = """
+    model:
+      extra: {a: &options {size: 1, deep: {k: 1}}, b: *options, c: {<<: *options}}
+    """
+    changes = {"WICKETGATE_MODEL__EXTRA__A__SIZE": "2", "WICKETGATE_MODEL__EXTRA__C__DEEP__K": "3"}
+    extra = load(tmp_path, text, **changes).model.extra
+    was = {"size": 1, "deep": {"k": 1}}
+    assert extra == {"a": {**was, "size": 2}, "b": was, "c": {**was, "deep": {"k": 3}}}
+
+
 @requirement("ACCESS-29")
 def test_keys_of_the_seal_are_a_ring_from_which_an_unset_variable_is_left_out(tmp_path: Path) -> None:
     text = "auth: {seal_keys: ['${SEAL_KEY}', '${OLD_SEAL_KEY:-}']}"

@@ -124,6 +124,7 @@ async def test_each_piece_is_there_before_the_next_is_said_among_all_else_that_m
         (chunk({"content": "five"}, usage={"prompt_tokens": 3, "completion_tokens": 1}), delta("five")),
         (text("six"), delta("six")),
         (chunk({"content": "seven"}, "stop"), delta("seven")),
+        (text("behind its end"), delta("behind its end")),
         (usage_chunk(10, 5) + DONE, done("stop", 10, 5)),
     )
     steps = [step.replace(b"\n", line_end) if isinstance(step, bytes) else step for step in said.steps]
@@ -189,6 +190,16 @@ async def test_a_model_of_many_small_pieces_is_read_no_further_than_the_client_r
     assert events[-1][0] == "done"
 
 
+@requirement("CHAT-30", "CHAT-60")
+@pytest.mark.parametrize("length", [60_000, 70_000, 150_000, 600_000])
+async def test_pieces_larger_than_what_may_wait_of_a_body_are_passed_on_like_others(length: int) -> None:
+    large = [letter * length for letter in "abcdefgh"]
+    said = Said((text("first"), delta("first")), *((text(each), delta(each)) for each in large))
+    steps = [*said.steps, chunk({}, "stop"), DONE]
+    async with relaying(Reply(steps), model={"idle_timeout_s": 2}) as (service, _):
+        assert await said.read(service, PLAIN) == said.expected + done()
+
+
 @requirement("CHAT-72")
 async def test_a_client_that_leaves_between_pieces_ends_the_model_and_frees_its_place() -> None:
     steps: list[bytes | Step | asyncio.Event] = []
@@ -240,6 +251,19 @@ async def test_the_silence_counts_from_the_last_piece_and_the_stall_from_the_las
         await server.requests[0].hung_up.wait()
     assert "".join(data["content"] for _, data in stream[:-1]) == "01234567"
     assert stream[-1][1]["code"] == "provider_error"
+
+
+@requirement("CHAT-60")
+async def test_a_model_that_goes_on_behind_its_end_and_falls_silent_then_has_ended() -> None:
+    said = Said(
+        (text("a"), delta("a")),
+        (chunk({"content": "b"}, "stop"), delta("b")),
+        (text("c"), delta("c")),
+        (text("d"), delta("d")),
+        (HOLD, ""),
+    )
+    async with relaying(Reply(said.steps), model={"idle_timeout_s": 300, "stall_timeout_s": 300}) as (service, _):
+        assert await said.read(service, PLAIN) == said.expected + done()
 
 
 @requirement("CHAT-35")

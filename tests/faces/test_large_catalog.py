@@ -11,15 +11,17 @@ from typing import Any
 
 import pytest
 
+from tests.catalog.fixtures import tokens
 from tests.support.effort import bounded_effort
 from tests.support.requirement import requirement
 from wicketgate.access.identity import Identity
 from wicketgate.access.policy import AccessPolicy
+from wicketgate.catalog.card import build_inner_card
 from wicketgate.catalog.card_lines import lines_of_json
 from wicketgate.catalog.catalog import Catalog
 from wicketgate.catalog.router import Router
 from wicketgate.catalog.tool_id import Visible, parse_tool_id
-from wicketgate.faces.gateway import GatewayFace
+from wicketgate.faces.gateway import GatewayFace, WrittenLevels
 from wicketgate.faces.meta_tool import ToolLists
 from wicketgate.faces.namespaced import NamespacedFace
 from wicketgate.faces.operations import Operations
@@ -292,3 +294,14 @@ async def test_a_list_that_a_refresh_overtook_is_made_again(
     with bounded_effort(calls=CALLS):
         listed = surface.tools(SOME)
     assert any(tool.name.startswith("late:get_0") for tool in listed)
+
+
+@requirement("BROWSE-40")
+def test_a_level_that_is_made_anew_for_each_browse_is_written_and_kept_once() -> None:
+    levels = WrittenLevels()
+    cards = [build_inner_card("/shop/orders", "orders", "shop", 3, ("a", "b", "c"), tokens()) for _ in range(3)]
+    other = build_inner_card("/shop/orders", "orders", "shop", 2, ("a", "b"), tokens())
+    first, *same = [levels.of([card]) for card in cards]
+    assert all(each[0][0] is first[0][0] and each == first for each in same)
+    assert levels.of([other]) != first
+    assert levels.of([cards[2], other, cards[0]])[0] == [first[0][0], levels.of([other])[0][0], first[0][0]]

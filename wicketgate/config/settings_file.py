@@ -173,9 +173,11 @@ def _override(values: dict[str, Any], name: str, value: Any, origins: dict[Loc, 
     """Puts *value* where the parts of *name* lead. The check of the whole finds unknown parts."""
     path = tuple(name.removeprefix(_PREFIX).lower().split("__"))
     for section in path[:-1]:
-        inner = values.setdefault(section, {})
+        inner = values.get(section, {})
         if not isinstance(inner, dict):
             raise ConfigError(f"Invalid configuration: {source or name}: {section} is not a section")
+        # A copy, because aliases in the file share what they stand for.
+        values[section] = inner = {**inner}
         values = inner
     values[path[-1]] = value
     origins[path] = source or name

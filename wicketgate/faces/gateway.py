@@ -232,31 +232,41 @@ _MANY_CARDS = 200
 _MOST_LEVELS = 32_768
 
 
+_Written = tuple[ChoiceCard, dict[str, Any], str, str]
+
+
 class WrittenLevels:
     """The JSON and the line of cards of levels, each written once: ``/`` has one for each namespace, of which there can
     be thousands, and they are the same objects for all callers that see all of it. Some 1,000 bytes each."""
 
     def __init__(self) -> None:
         # By the identity of the card, which is held, so that it is no other's.
-        self._known: dict[int, tuple[ChoiceCard, dict[str, Any], str, str]] = {}
+        self._known: dict[int, _Written] = {}
+        # Levels inside a namespace are made for each browse of a caller that sees a part of them.
+        self._equal: dict[ChoiceCard, _Written] = {}
 
     def of(self, cards: Sequence[ChoiceCard]) -> tuple[list[dict[str, Any]], str, str]:
         """Returns the JSON form of *cards*, which is shared, the same as text without brackets, and their lines."""
         known, bodies, texts, lines = self._known, list[dict[str, Any]](), list[str](), list[str]()
         for card in cards:
-            if (written := known.get(id(card))) is None:
-                # Each value alone: a thread that writes thousands of cards in one step holds the loop like one that
-                # runs there.
-                body = card_json(card)
-                written = card, body, compact_json(body), render_card(card)
-                if card.kind == "internal":
-                    if len(known) >= _MOST_LEVELS:
-                        known.clear()
-                    known[id(card)] = written
+            written = known.get(id(card)) or self._write(card)
             bodies.append(written[1])
             texts.append(written[2])
             lines.append(written[3])
         return bodies, ",".join(texts), "\n".join(lines)
+
+    def _write(self, card: ChoiceCard) -> _Written:
+        # Each value alone: a thread that writes thousands of cards in one step holds the loop like one that runs there.
+        if card.kind != "internal":
+            body = card_json(card)
+            return card, body, compact_json(body), render_card(card)
+        if (written := self._equal.get(card)) is None:
+            if len(self._equal) >= _MOST_LEVELS:
+                self._equal.clear()
+                self._known.clear()
+            body = card_json(card)
+            written = self._equal[card] = self._known[id(card)] = card, body, compact_json(body), render_card(card)
+        return written
 
 
 def _browse_result(browse: Browse, levels: WrittenLevels) -> SurfaceResult:

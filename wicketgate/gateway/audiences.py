@@ -2,6 +2,7 @@
 
 from collections import OrderedDict
 from collections.abc import Hashable, Sequence
+from contextlib import suppress
 from functools import cached_property, lru_cache
 from itertools import compress
 
@@ -60,7 +61,8 @@ class GroupedCatalog:
     def root(self, seen: Seen) -> tuple[ChoiceCard, ...]:
         """The cards of ``/``, in their order; kept for as many as were asked last."""
         if (known := self._roots.get(seen)) is not None:
-            self._roots.move_to_end(seen)
+            with suppress(KeyError):  # another thread may have dropped it meanwhile
+                self._roots.move_to_end(seen)
             return known
         made = self._roots[seen] = self._make_root(seen)
         if len(self._roots) * (len(self._places) + 1) > _MOST_ROOT_CARDS and len(self._roots) > 1:

@@ -263,7 +263,8 @@ class HttpConnection(asyncio.Protocol):
             take is not None
             and waiter is not None
             and len(body) == 1
-            and not (self._whole or self._failure is not None or waiter.done())
+            # Only the read itself reads on.
+            and not (self._whole or self._paused or self._failure is not None or waiter.done())
             and take(body[0])
         ):
             body.clear()

@@ -54,7 +54,8 @@ class ChatStream(TurnReading):
 
     def only_text(self, data: bytes) -> str | None:
         block = self._sse.only_plain(data)
-        if block is None or self._half_pair:
+        # Behind a finish reason less is waited for.
+        if block is None or self._half_pair or self.answered:
             return None
         chunk = decode_chunk(block)
         text = chunk.plain_text() if chunk is not None else None
