@@ -7,7 +7,7 @@ process that others may ask about sessions and tasks opens its doors when it lis
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -190,13 +190,16 @@ class _Endpoint:
         self._face = face
         self._endpoint: ASGIApp | None = None
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if self._endpoint is None:
-            try:
-                self._endpoint = await self._doors.find(self._face)
-            except ConfigError:
-                await unavailable(_NEVER)(scope, receive, send)
-                return
+    # Returns the awaitable and awaits nothing itself: one frame less for each step of a request.
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        return (self._endpoint or self._when_there)(scope, receive, send)
+
+    async def _when_there(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            self._endpoint = await self._doors.find(self._face)
+        except ConfigError:
+            await unavailable(_NEVER)(scope, receive, send)
+            return
         endpoint = self._endpoint or unavailable(_NOT_YET, later=True)
         await endpoint(scope, receive, send)
 

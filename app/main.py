@@ -15,7 +15,6 @@ from urllib.parse import urlsplit
 
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
-from starlette.applications import Starlette
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -90,8 +89,12 @@ class Service(FastAPI):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             return await super().__call__(scope, receive, send)
-        # Past the framework's own step, which is for a prefix and for telemetry.
-        await Starlette.__call__(self, without_prefix(scope), receive, send)
+        # Past the framework's own steps, which are for a prefix, for telemetry and for websockets.
+        scope = without_prefix(scope)
+        scope["app"] = self
+        if self.middleware_stack is None:
+            self.middleware_stack = self.build_middleware_stack()
+        await self.middleware_stack(scope, receive, send)
 
 
 def create_app(

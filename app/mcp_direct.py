@@ -7,7 +7,7 @@ that a proxy in between might give up a connection on which nothing comes.
 
 import asyncio
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 
 from app.mcp_calls import AsgiScope, Receive, Send
 from app.mcp_live_session import LiveSession
@@ -59,24 +59,30 @@ class DirectWay:
         if live is not None:
             # On the other way it has begun here: a key that ends is told in the answer (FACE-40).
             scope["state"]["key_use"].answering = True
-        with nullcontext() if live is None else self._sessions.used(live, identity):
-            await self._answer(asked, live, receive, send, exchange)
+        if live is None:
+            await self._answer(asked, None, receive, send, exchange)
+        else:
+            with self._sessions.used(live, identity):
+                await self._answer(asked, live, receive, send, exchange)
         return True
 
     async def _answer(
         self, asked: DirectRequest, live: LiveSession | None, receive: Receive, send: Send, exchange: Exchange
     ) -> None:
         answer = _HttpAnswer(send, live)
-        running = _Running(exchange)
         watch = _Watch(receive, answer, exchange)
         self._watches.begin(watch)
         try:
-            with nullcontext() if live is None else live.runs(asked.id, running):
+            if live is None:
                 outcome = await self._door.answer(asked, answer)
+            else:
+                running = _Running(exchange)
+                with live.runs(asked.id, running):
+                    outcome = await self._door.answer(asked, answer)
+                if running.cancelled:
+                    outcome = refused(asked, _CANCELLED, "Request cancelled")
         finally:
             self._watches.end(watch)
-        if running.cancelled:
-            outcome = refused(asked, _CANCELLED, "Request cancelled")
         await answer.end(outcome)
 
 

@@ -4,7 +4,7 @@ Both protocol eras share one URL. Here a request goes to the one that it belongs
 """
 
 import secrets
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -156,8 +156,9 @@ class McpEndpoint:
         """End the streams on which clients of the handshake era listen, and open no more."""
         self._by_sdk.end()
 
-    async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
-        await self._counted(scope, receive, send)
+    # Returns the awaitable and awaits nothing itself: one frame less for each step of a request.
+    def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> Awaitable[None]:
+        return self._counted(scope, receive, send)
 
     async def _serve(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         posted = scope["method"] == "POST"

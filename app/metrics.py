@@ -13,6 +13,7 @@ from prometheus_client import (
 )
 
 from app.gauges import GaugeCollector, Gauges
+from app.http_counts import HttpAnswers
 from wicketgate.access.identity import FailureReason
 from wicketgate.gateway.options import TokenCost
 from wicketgate.models.provider import Usage
@@ -50,19 +51,8 @@ class Metrics:
             "wicketgate_streams", "Chat streams by how they ended.", ["outcome"], registry=self._registry
         )
         self._of_streams: dict[str, Counter] = {}
-        self._http = Counter(
-            "wicketgate_http_requests",
-            "HTTP requests by path and status; status 0: the client left before an answer began.",
-            ["path", "status"],
-            registry=self._registry,
-        )
-        self._http_seconds = Histogram(
-            "wicketgate_http_seconds",
-            "How long until the answer began.",
-            ["path"],
-            buckets=_SECONDS,
-            registry=self._registry,
-        )
+        self._http = HttpAnswers(_SECONDS)
+        self._registry.register(self._http)
         self._loop_lag = Histogram(
             "wicketgate_loop_lag_seconds",
             "How late the event loop ran what was due, looked at ten times a second.",
@@ -70,7 +60,6 @@ class Metrics:
             registry=self._registry,
         )
         self._paths: frozenset[str] = frozenset()
-        self._of_answers: dict[tuple[str, int], tuple[Counter, Histogram]] = {}
         self._auth_failures = Counter(
             "wicketgate_auth_failures",
             "Requests without a credential that is good, by reason.",
@@ -95,14 +84,7 @@ class Metrics:
         self._paths = frozenset(paths)
 
     def http_answer(self, path: str, status: int, seconds: float) -> None:
-        label = path if path in self._paths else _OTHER
-        series = self._of_answers.get((label, status))
-        if series is None:
-            series = self._http.labels(label, status), self._http_seconds.labels(label)
-            self._of_answers[label, status] = series
-        answers, took = series
-        answers.inc()
-        took.observe(seconds)
+        self._http.count(path if path in self._paths else _OTHER, status, seconds)
 
     def loop_late(self, seconds: float) -> None:
         self._loop_lag.observe(seconds)

@@ -175,8 +175,7 @@ class PaceMiddleware:
         self._app = app
         self._pace = pace
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["path"] in _UNPACED:
-            await self._app(scope, receive, send)
-        else:
-            await self._pace.run(self._app(scope, receive, send))
+    # Returns the awaitable and awaits nothing itself: one frame less for each step of a request.
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        work = self._app(scope, receive, send)
+        return work if scope["type"] != "http" or scope["path"] in _UNPACED else self._pace.run(work)

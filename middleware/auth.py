@@ -60,14 +60,14 @@ class AuthMiddleware:
         self._uses = uses
         self._local_only = local_only
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    # Returns the awaitable and awaits nothing itself: one frame less for each step of a request.
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         if scope["type"] == "http":
-            await self._guard(scope, receive, send)
-        elif scope["type"] == "lifespan":
-            await self._app(scope, receive, send)
-        else:
-            # No path takes a websocket, so it is closed before it is accepted.
-            await send({"type": "websocket.close", "code": 1008})
+            return self._guard(scope, receive, send)
+        if scope["type"] == "lifespan":
+            return self._app(scope, receive, send)
+        # No path takes a websocket, so it is closed before it is accepted.
+        return send({"type": "websocket.close", "code": 1008})
 
     async def _guard(self, scope: Scope, receive: Receive, send: Send) -> None:
         # Addresses and forged headers first.

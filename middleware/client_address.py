@@ -8,7 +8,7 @@ or it passes on what the client wrote.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Iterable, Iterator, Sequence
 from ipaddress import ip_address, ip_network
 
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -77,14 +77,15 @@ class ClientAddressMiddleware:
         self._app = app
         self._proxies = proxies
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    # Returns the awaitable and awaits nothing itself: one frame less for each step of a request.
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         peer = scope.get("client") if scope["type"] == "http" else None
         if peer and self._proxies.trusts(peer[0]):
             client = client_of(peer[0], scope["headers"], self._proxies)
             headers = [(key, value) for key, value in scope["headers"] if key not in FORWARDING_HEADERS]
             client_and_port = peer if client == peer[0] else (client, 0)
             scope = {**scope, "client": client_and_port, _PEER: peer[0], "headers": headers}
-        await self._app(scope, receive, send)
+        return self._app(scope, receive, send)
 
 
 def peer_of(scope: Scope) -> str:

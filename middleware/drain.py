@@ -36,24 +36,24 @@ class DrainMiddleware:
         self._app = app
         self._drain = drain
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    # Returns the awaitable and awaits nothing itself: one frame less for each step of a request.
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         if scope["type"] != "http":
-            return await self._app(scope, receive, send)
+            return self._app(scope, receive, send)
         drain, waited_for = self._drain, scope["path"] not in _NOT_WAITED_FOR
 
-        # Returns the awaitable and awaits nothing itself: one frame less for each delta of a stream.
         def watched(message: Message) -> Awaitable[None]:
             if drain.phase != "serving" and message["type"] == "http.response.start":
                 message["headers"] = _with_close(message)
             return send(message)
 
         if drain.phase == "draining" and waited_for:
-            return await self._refuse(scope, receive, watched)
+            return self._refuse(scope, receive, watched)
         if drain.phase == "serving" and not drain.started() and _has_tools(scope["path"]):
-            return await self._refuse_early(scope, receive, watched)
+            return self._refuse_early(scope, receive, watched)
         if waited_for:
-            return await self._counted(scope, receive, watched)
-        await self._app(scope, receive, watched)
+            return self._counted(scope, receive, watched)
+        return self._app(scope, receive, watched)
 
     async def _counted(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._drain.request_begun()

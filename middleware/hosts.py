@@ -8,7 +8,7 @@ Host. An address as Host cannot come from there, and is taken.
 
 import logging
 import re
-from collections.abc import Iterable
+from collections.abc import Awaitable, Iterable
 from ipaddress import ip_address
 
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -75,20 +75,21 @@ class HostMiddleware:
                 setting,
             )
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    # Returns the awaitable and awaits nothing itself: one frame less for each step of a request.
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         if scope["type"] != "http" or scope["path"] in ANY_HOST_PATHS:
-            return await self._app(scope, receive, send)
+            return self._app(scope, receive, send)
         hosts, origins = _hosts_and_origins(scope)
         if not self._is_ours(hosts, scope):
             self._tell("Host", hosts, "server.allowed_hosts")
-            return await send_refusal(send, 421, "misdirected_request", _FOREIGN_HOST)
+            return send_refusal(send, 421, "misdirected_request", _FOREIGN_HOST)
         if not origins:
-            return await self._app(scope, receive, send)
+            return self._app(scope, receive, send)
         own = {f"{scheme}://{host.lower()}" for host in hosts for scheme in ("http", "https")}
         if not all(origin.lower() in own or self._rule.takes_origin(origin) for origin in origins):
             self._tell("Origin", origins, "server.allowed_origins")
-            return await send_refusal(send, 403, "forbidden", _FOREIGN_ORIGIN, closing_headers(scope))
-        await self._app(scope, receive, send)
+            return send_refusal(send, 403, "forbidden", _FOREIGN_ORIGIN, closing_headers(scope))
+        return self._app(scope, receive, send)
 
     def _is_ours(self, hosts: list[str], scope: Scope) -> bool:
         if not hosts:

@@ -58,12 +58,13 @@ class BodyLimitMiddleware:
         self._max_bytes = max_bytes
         self._timeout_s = timeout_s
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    # Returns the awaitable and awaits nothing itself: one frame less for each step of a request.
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         if scope["type"] != "http":
-            return await self._app(scope, receive, send)
+            return self._app(scope, receive, send)
         declared = declared_bytes(scope)
         if declared is not None and declared > self._max_bytes:
-            return await self._refuse(send)
+            return self._refuse(send)
         seen = 0
         waited_s = 0.0
         whole = False
@@ -93,7 +94,7 @@ class BodyLimitMiddleware:
                     raise HTTPException(413, self._text())
             return message
 
-        await self._app(scope, counted, send)
+        return self._app(scope, counted, send)
 
     def _longest_wait_s(self, seen: int) -> float:
         return min(self._timeout_s, max(GRACE_S, seen / LEAST_BYTES_PER_S))

@@ -19,8 +19,12 @@ _MAX_TRACE_CHARS = 8_192
 def travelling(meta: object, headers: Mapping[str, str]) -> dict[str, Any]:
     """The caller's own keys of *meta*, none if they are too much, with the trace context of *meta*, otherwise of
     *headers*."""
-    given = meta if isinstance(meta, Mapping) else {}
-    own = {key: value for key, value in given.items() if key not in TRACE_CONTEXT and _travels(key)}
+    given = meta if type(meta) is dict or isinstance(meta, Mapping) else {}
+    own = {
+        key: value
+        for key, value in given.items()
+        if key not in TRACE_CONTEXT and key != _OF_THE_REQUEST and not key.startswith(_OURS)
+    }
     if own and outweighs(own, _MAX_UNITS):
         own = {}
     for key in TRACE_CONTEXT:
@@ -28,7 +32,3 @@ def travelling(meta: object, headers: Mapping[str, str]) -> dict[str, Any]:
         if isinstance(value, str) and 0 < len(value) <= _MAX_TRACE_CHARS:
             own[key] = value
     return own
-
-
-def _travels(key: str) -> bool:
-    return key != _OF_THE_REQUEST and not key.startswith(_OURS)

@@ -34,17 +34,14 @@ class ClosingProtocol(HttpToolsProtocol):
         super().__init__(*args, **kwargs)
         self.app: Any = closing(self.app)
         self._body_open = False
+        self.lingering = False
+        """True while the answer is out and only the client's bytes are waited for."""
         self._linger_timer: asyncio.TimerHandle | None = None
         self._dropped_bytes = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._cycle_transport = _CycleTransport(self)
-
-    @property
-    def lingering(self) -> bool:
-        """True while the answer is out and only the client's bytes are waited for."""
-        return self._linger_timer is not None
 
     def data_received(self, data: bytes) -> None:
         if not self.lingering:
@@ -115,6 +112,7 @@ class ClosingProtocol(HttpToolsProtocol):
         if not unread and not self._body_open and not self.pipeline:
             transport.close()
             return
+        self.lingering = True
         self._linger_timer = self.loop.call_later(LINGER_S, self._stop_lingering, transport.get_write_buffer_size())
         transport.write_eof()
         self._cycle_transport.drop_all()
@@ -159,7 +157,8 @@ class _CycleTransport:
             return
         if self._head_comes:
             self._head_comes = False
-            self.flush()
+            if self._head:
+                self.flush()
             self._head = data
             self._loop.call_soon(self.flush)
         elif self._head and len(data) <= _JOINED_BYTES:
@@ -184,13 +183,13 @@ class _CycleTransport:
 def closing(app: ASGIApp) -> ASGIApp:
     """ASGI: answers with one of the CLOSING_STATUSES announce that the connection is closed."""
 
-    async def announcing(scope: Scope, receive: Receive, send: Send) -> None:
-        # Returns the awaitable and awaits nothing itself: one frame less for each delta of a stream.
+    # Both return the awaitable and await nothing themselves: a frame less for each step of a request, or of a stream.
+    def announcing(scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         def send_closing(message: Message) -> Awaitable[None]:
             if message["type"] == "http.response.start" and message["status"] in CLOSING_STATUSES:
                 message["headers"] = [*message.get("headers", ()), _CLOSE]
             return send(message)
 
-        await app(scope, receive, send_closing)
+        return app(scope, receive, send_closing)
 
     return announcing

@@ -61,6 +61,9 @@ class PipeliningProtocol(ClosingProtocol):
         if self.lingering:
             super().data_received(data)
             return
+        if not (self._held or self._turn_asked) and len(data) <= PIECE_BYTES and not self._unanswered():
+            self.read(data)  # as nearly all requests come: one after the other
+            return
         self._held += data
         if not self._turn_asked:
             self._read_held()

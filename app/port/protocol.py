@@ -159,6 +159,8 @@ class GuardedHttpProtocol(OlderClientsProtocol):
         self._seat: Seat | None = None
         self._whole_app: ASGIApp = self.app
         self._stuck_timer: asyncio.TimerHandle | None = None
+        # A head is being read, or waited for on a new connection. One that comes whole, as nearly all do, has no timer.
+        self._reads_head = False
         self._head_timer: asyncio.TimerHandle | None = None
         self._head_bytes = 0
         # Bytes in a row that belonged to no head and brought nothing of a body.
@@ -173,6 +175,7 @@ class GuardedHttpProtocol(OlderClientsProtocol):
         # Aborted, since the file is needed at once: what is lost is the end of an answer that its client does not take.
         self._seat = self._connections.enter(address, transport.abort)
         self._begin_head()
+        self._time_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end_head()
@@ -195,7 +198,7 @@ class GuardedHttpProtocol(OlderClientsProtocol):
         super().resume_writing()
 
     def on_message_begin(self) -> None:
-        if self._head_timer is None:  # a further request on the connection
+        if not self._reads_head:  # a further request on the connection
             self._begin_head()
         self._in_head = True
         super().on_message_begin()
@@ -246,19 +249,24 @@ class GuardedHttpProtocol(OlderClientsProtocol):
             super()._start_asgi_task(cycle, app)
 
     def feed(self, data: bytes) -> None:
-        if self._head_timer is not None:
+        if self._reads_head:
             self._head_bytes += len(data)
         self._bare_bytes += len(data)
         super().feed(data)
         if self.lingering:
             return
-        head_too_large = self._head_timer is not None and self._head_bytes > MAX_HEAD_BYTES
+        head_too_large = self._reads_head and self._head_bytes > MAX_HEAD_BYTES
         if head_too_large or (self._body_open and self._bare_bytes > MAX_HEAD_BYTES):
             self._end_head()
             self.refuse(_TOO_LARGE)
+        elif self._reads_head and self._head_timer is None:
+            self._time_head()
 
     def _begin_head(self) -> None:
         self._head_bytes = 0
+        self._reads_head = True
+
+    def _time_head(self) -> None:
         reserved = self._seat is not None and self._seat.reserved
         self._head_timer = self.loop.call_later(
             RESERVED_HEAD_DEADLINE_S if reserved else HEAD_DEADLINE_S, self._give_head_up
@@ -270,6 +278,7 @@ class GuardedHttpProtocol(OlderClientsProtocol):
             self.transport.close()
 
     def _end_head(self) -> None:
+        self._reads_head = False
         if self._head_timer is not None:
             self._head_timer.cancel()
             self._head_timer = None

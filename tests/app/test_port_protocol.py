@@ -93,6 +93,20 @@ async def test_a_head_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatc
             writer.close()
 
 
+@requirement("OPS-15")
+async def test_a_further_head_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.port.protocol.HEAD_DEADLINE_S", 0.1)
+    async with server() as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        async with asyncio.timeout(BOUND_S):
+            writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert (await reader.readline()).startswith(b"HTTP/1.1 200 ")
+            writer.write(b"GET / HTTP/1.1\r\nHost:")
+            answer = await reader.read()
+        assert b"HTTP/1.1" not in answer
+        writer.close()
+
+
 @requirement("OPS-35")
 async def test_health_is_answered_by_the_port_in_its_turn_and_as_the_application_does() -> None:
     health = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"

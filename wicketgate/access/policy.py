@@ -171,6 +171,8 @@ class AccessPolicy:
     def __init__(self, rules: Sequence[AccessRule] = (), default: AccessDefault = "allow") -> None:
         self.rules = tuple(rules)
         self.default: AccessDefault = default
+        self.decision_without_rules = _DEFAULTS[default]
+        """The decision about a tool that no rule decides on, which the caller has the permission for."""
         globs = [split_pattern(rule.match) for rule in self.rules]
         self._patterns = [(compile_glob(namespace), compile_glob(name)) for namespace, name in globs]
         self._by_actor = any(rule.when and not rule.when.needs_args for rule in self.rules)
@@ -225,11 +227,6 @@ class AccessPolicy:
         """Returns whether both decide alike, because their rules and defaults are equal."""
         return (self.rules, self.default) == (other.rules, other.default)
 
-    @property
-    def decision_without_rules(self) -> Outcome:
-        """The decision about a tool that no rule decides on, which the caller has the permission for."""
-        return _DEFAULTS[self.default]
-
     def rights(self, identity: Identity) -> Rights:
         """Returns the rights of *identity*; equal ones are one object."""
         if not self._by_actor:
@@ -266,7 +263,8 @@ class AccessPolicy:
     def _best(self, rights: Rights, chains: _Chains) -> Outcome:
         # Nearly all tools have one chain; this is the way of every call.
         if len(chains) == 1 and len(chains[0]) == 1:
-            return self._best_of(rights, chains[0][0]) or self.decision_without_rules
+            chain = chains[0][0]
+            return (chain.rules and self._best_of(rights, chain)) or self.decision_without_rules
         return self._combined(chains, lambda chain: self._best_of(rights, chain))
 
     def _combined(self, chains: _Chains, outcome: Callable[[_Chain], Outcome | None]) -> Outcome:

@@ -16,4 +16,4 @@ SHOWS_APPS = SilentCaller(MappingProxyType({"extensions": {APPS: {}}}))
 def shows_apps(capabilities: Mapping[str, Any]) -> bool:
     """True for a client that declared that it shows pages: it keeps their tools from its model."""
     extensions = capabilities.get("extensions")
-    return isinstance(extensions, Mapping) and APPS in extensions
+    return extensions is not None and isinstance(extensions, Mapping) and APPS in extensions

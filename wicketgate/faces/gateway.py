@@ -5,7 +5,7 @@ import base64
 import dataclasses
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -117,8 +117,8 @@ class GatewayFace:
         self._lists = ToolLists(runtime, self._with_inventory)
         self._spare_tokens = MAX_TOKENS - sum(runtime.tokens.count(_definition(tool)) for tool in _TOOLS)
 
-    async def prepare(self, context: CallContext) -> None:
-        await self._lists.prepare(context)
+    def prepare(self, context: CallContext) -> Awaitable[None]:
+        return self._lists.prepare(context)
 
     def tools(self, context: CallContext) -> Sequence[SurfaceTool]:
         """The three tools. The first describes what the caller can find now."""

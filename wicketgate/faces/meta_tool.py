@@ -176,8 +176,11 @@ class ToolLists:
         """Make the list of this caller, in a thread before a large catalog. ``of`` is a look-up then (BROWSE-59)."""
         while True:
             await self._runtime.browsing.prepare(context)
-            catalog, visible = self._runtime.catalog(), self._runtime.visible(context)
-            if len(catalog.items) <= LARGE or self._has(catalog, visible):
+            catalog = self._runtime.catalog()
+            if len(catalog.items) <= LARGE:
+                return
+            visible = self._runtime.visible(context)
+            if self._has(catalog, visible):
                 return
             # One at a time: callers of one audience come together after a refresh.
             async with self._making:

@@ -6,7 +6,7 @@ A call that cannot reach its tool, or that the server refuses, is a JSON-RPC err
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -66,8 +66,8 @@ class NamespacedFace:
         self._lists = ToolLists(runtime, self._shown)
         self._without_apps = ToolLists(runtime, partial(self._shown, for_app=False))
 
-    async def prepare(self, context: CallContext) -> None:
-        await self._lists_for(context).prepare(context)
+    def prepare(self, context: CallContext) -> Awaitable[None]:
+        return self._lists_for(context).prepare(context)
 
     def tools(self, context: CallContext) -> Sequence[SurfaceTool]:
         """The tools, sorted by name without regard to case (ROUTE-7); those for pages alone only for a client that

@@ -84,7 +84,7 @@ def parse_incoming_request(
 
     Raises Refusal (-32602) for a name without a server, or with nothing after it (ROUTE-2).
     """
-    fields: Mapping[str, Any] = params if isinstance(params, Mapping) else {}
+    fields: Mapping[str, Any] = params if type(params) is dict or isinstance(params, Mapping) else {}
     noun, key, form = _KINDS[method.partition("/")[0]]
     # A completion names its prompt or resource in a reference.
     holder = fields

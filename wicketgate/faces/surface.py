@@ -1,7 +1,7 @@
 """The surface that every face offers to the doors: a list of tools and a way to call one. Some have more to offer
 (ROUTE-11)."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -78,7 +78,7 @@ class Refusal(Exception):
 
 
 class ToolSurface(Protocol):
-    async def prepare(self, context: CallContext) -> None:
+    def prepare(self, context: CallContext) -> Awaitable[None]:
         """Work out beside the event loop what takes long for this caller before a large catalog. Await it first, and
         neither ``tools`` nor ``call`` holds the loop for it (BROWSE-59)."""
         ...

@@ -74,6 +74,8 @@ class AuditedCall:
         watch: Watch | None = None,
     ) -> None:
         self._auditor = auditor
+        self.recorded = auditor is not None
+        """True if the notes are read: notes that cost something are left out otherwise."""
         self._watch = watch
         self._operation = operation
         self._context = context
@@ -100,11 +102,6 @@ class AuditedCall:
         other = AuditedCall(self._auditor, operation, self._context, self._now, self.tool_id, self._watch)
         other.server = self.server
         return other
-
-    @property
-    def recorded(self) -> bool:
-        """True if the notes are read: notes that cost something are left out otherwise."""
-        return self._auditor is not None
 
     async def note_arguments(self, arguments: Mapping[str, Any]) -> None:
         """Note the digest of the arguments that would be sent."""

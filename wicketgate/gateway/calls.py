@@ -58,6 +58,8 @@ CLAIMED = "This call was sent before, and what became of it is not known. It was
 _ASK_FOR_LOGIN = frozenset({"prompts/get", "resources/read"})
 """Besides calls of tools. What comes unasked, such as a completion, sends nobody to a page."""
 
+_NOT_FOUND = Found(None)
+
 Send = Callable[[Request, CallContext], Awaitable[Mapping[str, Any]]]
 
 
@@ -150,7 +152,8 @@ class Calls:
             raise Forbidden(f"answers_refused: {TOOL_CHANGED}", path=item.id)
         # Validation: from here on, the arguments are those that would be sent.
         admitted = await snapshot.admit(item, args, tolerant=self._policies.call_policy(item.server).tolerant_args)
-        await note.note_arguments(admitted.args)
+        if note.recorded:
+            await note.note_arguments(admitted.args)
         target, method, sent_args = item, "tools/call", admitted.args
         if item.kind == "skill":
             target, method, sent_args = _file_of(item, admitted.args), "resources/read", {}
@@ -272,7 +275,7 @@ class Calls:
         note.server = item.server
         note.sent = True
         # Cache: only what the operator named is looked for, and kept.
-        key, found = None, Found(None)
+        key, found = None, _NOT_FOUND
         if policy.caches(item.upstream_name):
             key = await self._key(catalog, item, request.arguments, context, policy)
         if key is not None:
@@ -280,7 +283,6 @@ class Calls:
             if found.result is not None:
                 note.cached = note.answered = True
                 return found.result
-        context = context.having(marks=note.marks)
         # Claim and intent: kept before the call leaves, once for all attempts.
         may_write = policy.may_write(item, redirected=redirected)
         if may_write and context.claim is not None and not await context.claim():
@@ -292,7 +294,7 @@ class Calls:
         async def again() -> Mapping[str, Any]:
             """The same after a login, of which nothing was made when it was found to be missing."""
             if ServerWords.none_in(context):
-                return await send(context)
+                return await send(context.having(marks=note.marks))
             return await self._words(request, asked_for, context, note, still_allowed).around(context, send)
 
         # The server, tried again where that cannot do a thing twice.
@@ -300,7 +302,7 @@ class Calls:
         try:
             try:
                 if ServerWords.none_in(context):
-                    result = await self._with_retries(policy, item, request.arguments, context)
+                    result = await send(context.having(marks=note.marks))
                 else:
                     words = self._words(request, asked_for, context, note, still_allowed)
                     result = await words.around(context, send)

@@ -73,7 +73,9 @@ class FirstLogins:
         """Have the tools of each server that waits, and at which this caller has an account. Never raises; what takes
         long goes on by itself."""
         identity = context.identity
-        names = [name for name in self.shown_to(identity) if self._not_before.get(name, 0.0) <= self._now()]
+        if not (shown := self.shown_to(identity)):
+            return
+        names = [name for name in shown if self._not_before.get(name, 0.0) <= self._now()]
         if names:
             await asyncio.wait([self._looking_at(name, identity) for name in names], timeout=_PATIENCE_S)
 
@@ -103,6 +105,8 @@ class FirstLogins:
 
     async def before_call(self, tool_id: str, context: CallContext, note: AuditedCall) -> None:
         """As ``offer``, within the record of a call. Raises HydrateFailed where *tool_id* is that of a card here."""
+        if not self.waiting():
+            return
         try:
             opened = await self.offer(tool_id, context)
         except GatewayError as error:

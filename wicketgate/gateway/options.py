@@ -82,6 +82,8 @@ class CallPolicy:
 
     def deadline_s(self, tool: str) -> float:
         """For one attempt."""
+        if not self.tool_timeouts_s:
+            return self.timeout_s
         return next(
             (timeout for pattern, timeout in self.tool_timeouts_s.items() if fnmatchcase(tool, pattern)),
             self.timeout_s,
@@ -94,12 +96,12 @@ class CallPolicy:
         return attempt * self.retry.attempts + waits
 
     def caches(self, tool: str) -> bool:
-        return any(fnmatchcase(tool, pattern) for pattern in self.cached_tools)
+        return bool(self.cached_tools) and any(fnmatchcase(tool, pattern) for pattern in self.cached_tools)
 
     def may_write(self, item: SelectableItem, *, redirected: bool = False) -> bool:
         """True unless it is known that a call of *item* changes nothing (ACCESS-63). A server's own hint never says
         so. *redirected*: a plugin sends the call to another tool than the one whose hints *item* has."""
-        if any(fnmatchcase(item.upstream_name, pattern) for pattern in self.read_only):
+        if self.read_only and any(fnmatchcase(item.upstream_name, pattern) for pattern in self.read_only):
             return False
         return item.side_effects or redirected or not self.hints_hold
 

@@ -1,6 +1,6 @@
 """The limits of executions: which of them hold for a call, and the refusal where one is used up (ACCESS-16)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import lru_cache, partial
 
@@ -34,9 +34,9 @@ class Quota:
         self._per_tool = dict(per_tool)
         self._pattern = lru_cache(maxsize=_MAX_KEPT_TOOLS)(partial(quota_pattern, tuple(per_tool)))
 
-    async def take(self, actor: str, tool_id: str, names: ToolNames = ()) -> None:
+    def take(self, actor: str, tool_id: str, names: ToolNames = ()) -> Awaitable[None]:
         """Count one execution. Raises RateLimited, and then nothing is counted, and NotAdmitted where it cannot be."""
-        await self._within(actor, tool_id, self._windows(tool_id, names))
+        return self._within(actor, tool_id, self._windows(tool_id, names))
 
     async def take_other(self, actor: str, asked: str) -> None:
         """As ``take``, for an execution of no tool, such as the read of a resource: *per_tool* says nothing of it."""

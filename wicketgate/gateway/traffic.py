@@ -36,12 +36,15 @@ class ToolTraffic:
     sample: deque[float] = field(default_factory=lambda: deque(maxlen=_SAMPLE))
 
     def add(self, record: AuditRecord) -> None:
-        if was_refused(record):
+        self.count(record.duration_ms, refused=was_refused(record), failed=has_failed(record))
+
+    def count(self, duration_ms: float, *, refused: bool, failed: bool) -> None:
+        if refused:
             self.refused += 1
             return
         self.calls += 1
-        self.failed += has_failed(record)
-        self.sample.append(record.duration_ms)
+        self.failed += failed
+        self.sample.append(duration_ms)
 
     @property
     def median_ms(self) -> float | None:
@@ -82,8 +85,9 @@ class Traffic:
         self._number += 1
         self._records.append(Kept(self._number, record))
         if record.operation == "execute":
-            self.all.add(record)
-            self._tool(record.tool_id).add(record)
+            refused, failed = was_refused(record), has_failed(record)
+            for counted in (self.all, self._tool(record.tool_id)):
+                counted.count(record.duration_ms, refused=refused, failed=failed)
         for listener in self._listeners:
             listener(record)
 

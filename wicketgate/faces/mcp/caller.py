@@ -10,7 +10,7 @@ import json
 import secrets
 import unicodedata
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
@@ -76,10 +76,10 @@ class McpCaller(ABC):
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
+    def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._outbox.close(written=error is None)
+    ) -> Awaitable[None]:
+        return self._outbox.close(written=error is None)
 
     def within_exchange(self) -> AbstractContextManager[None]:
         """Ends its block when the exchange of the request is over."""

@@ -1,7 +1,7 @@
 """Requests that are answered without the SDK's server, by the same door with the same answers (FACE-135)."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from typing import Any, NamedTuple
 
 from mcp.shared.exceptions import MCPError
@@ -15,7 +15,6 @@ from wicketgate.faces.mcp.direct_requests import MODERN, DirectRequest, names_he
 from wicketgate.faces.mcp.exchange import WithinOwnExchange
 from wicketgate.faces.mcp.fit import fitted, written
 from wicketgate.faces.mcp.server import TOOLS_FRESH_MS, McpDoor
-from wicketgate.ports import CallContext
 
 log = logging.getLogger("wicketgate.mcp")
 
@@ -67,16 +66,15 @@ class DirectDoor:
         finally:
             await caller.withdraw()
 
-    async def _result(self, asked: DirectRequest, caller: DirectCaller) -> Mapping[str, Any]:
-        """Raises MCPError."""
+    def _result(self, asked: DirectRequest, caller: DirectCaller) -> Awaitable[Mapping[str, Any]]:
+        """Raises MCPError when it is awaited."""
         match asked.method:
             case "tools/call":
-                return await self._called(asked, caller)
+                return self._called(asked, caller)
             case "tools/list":
-                with WithinOwnExchange(asked):
-                    return await self._listed(asked, self._door.context_of(asked, caller))
+                return self._listed(asked, caller)
             case _:
-                return {}
+                return _nothing()
 
     async def _called(self, asked: DirectRequest, caller: DirectCaller) -> Mapping[str, Any]:
         """Raises MCPError."""
@@ -92,8 +90,9 @@ class DirectDoor:
             raise MCPError(INTERNAL_ERROR, "Handler returned an invalid result") from None
         return await self._door.sealed(asked, result) if "requestState" in result else result
 
-    async def _listed(self, asked: DirectRequest, context: CallContext) -> Mapping[str, Any]:
-        tools, more = await self._door.tools_shown(context)
+    async def _listed(self, asked: DirectRequest, caller: DirectCaller) -> Mapping[str, Any]:
+        with WithinOwnExchange(asked):
+            tools, more = await self._door.tools_shown(self._door.context_of(asked, caller))
         page = self._door.listings.written(tools, asked.cursor, asked.protocol_version)
         if asked.protocol_version == MODERN:
             return {**page, "ttlMs": TOOLS_FRESH_MS, **more}
@@ -101,6 +100,10 @@ class DirectDoor:
 
     def _stamped(self, meta: object) -> Mapping[str, Any]:
         return {**self._stamp, **meta} if isinstance(meta, Mapping) else self._stamp
+
+
+async def _nothing() -> Mapping[str, Any]:
+    return {}
 
 
 def refused(asked: DirectRequest, code: int, message: str, data: object = None) -> Answer:

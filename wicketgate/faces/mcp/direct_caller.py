@@ -7,6 +7,7 @@ another process, and is judged as the SDK judges it.
 import asyncio
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, suppress
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import pydantic_core
@@ -60,15 +61,14 @@ class DirectCaller(McpCaller):
     """The client of a request that came past the SDK. It has asked for no progress. ``withdraw`` must be awaited before
     the request is answered."""
 
+    capabilities: Mapping[str, Any] = MappingProxyType({})
+
     def __init__(self, asked: DirectRequest, channel: Channel) -> None:
         super().__init__(asked)
         self._direct = asked
+        self.capabilities = asked.capabilities
         self._channel = channel
         self._unanswered: set[int] = set()
-
-    @property
-    def capabilities(self) -> Mapping[str, Any]:
-        return self._direct.capabilities
 
     def within_exchange(self) -> AbstractContextManager[None]:
         # The task is that of the request, unless the call may be held for an answer.

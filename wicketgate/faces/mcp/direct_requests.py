@@ -24,6 +24,8 @@ _TRACING = (b"traceparent", b"tracestate", b"baggage")
 _READ = frozenset({b"content-type", b"accept", *_ROUTING, *_TRACING})
 _PARAM = b"mcp-param-"
 _ENCODED_NAME = "=?"
+_USUAL = (b"application/json", b"application/json, text/event-stream")
+"""What nearly all clients send as ``Content-Type`` and ``Accept``, and need not be read."""
 
 _RESERVED = "io.modelcontextprotocol/"
 _VERSION = f"{_RESERVED}protocolVersion"
@@ -155,10 +157,14 @@ def head_of(headers: Iterable[tuple[bytes, bytes]]) -> Head | None:
             read[key] = value
         elif key.startswith(_PARAM):
             return None
-    if not _is_json(read.get(b"content-type", b"")) or not _takes_both(read.get(b"accept", b"")):
+    given, accepted = read.get(b"content-type", b""), read.get(b"accept", b"")
+    if (given, accepted) != _USUAL and not (_is_json(given) and _takes_both(accepted)):
         return None
-    version, method, name, session = (read.get(key, b"").strip().decode("latin-1") for key in _ROUTING)
-    more = {key.decode(): read[key].strip().decode("latin-1") for key in _TRACING if key in read}
+    version, method, name, session = [read[key].strip().decode("latin-1") if key in read else "" for key in _ROUTING]
+    more: dict[str, str] = {}
+    for key in _TRACING:
+        if key in read:
+            more[key.decode()] = read[key].strip().decode("latin-1")
     if version == MODERN:
         return Head(version, method, name, None, more) if method else None
     if session and (not version or version in HANDSHAKE):
@@ -227,8 +233,9 @@ def _of_envelope(head: Head, message: _Message) -> Mapping[str, Any] | None:
         not head.name or head.name != message.params.name or head.name.startswith(_ENCODED_NAME)
     ):
         return None
-    if any(key == _PROGRESS or (key.startswith(_RESERVED) and key not in _ENVELOPE) for key in meta):
-        return None
+    for key in meta:
+        if key not in _ENVELOPE and (key == _PROGRESS or key.startswith(_RESERVED)):
+            return None
     if meta.get(_INFO) is not None:
         msgspec.convert(meta[_INFO], _Info)
     declared = meta.get(_CAPABILITIES)

@@ -55,7 +55,7 @@ def shown_capabilities(declared: Mapping[str, Any], forward: Collection[str]) ->
     if "roots" in forward and "roots" in declared:
         shown["roots"] = {}
     extensions = declared.get("extensions")
-    if isinstance(extensions, Mapping) and APPS in extensions:
+    if extensions is not None and isinstance(extensions, Mapping) and APPS in extensions:
         shown["extensions"] = {APPS: extensions[APPS]}
     return shown
 

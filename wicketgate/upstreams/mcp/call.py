@@ -193,6 +193,7 @@ class Call:
         "cancellable",
         "carried",
         "context",
+        "settled",
         "token",
     )
 
@@ -201,6 +202,7 @@ class Call:
         self.context = context
         self.carried = False
         self.cancellable = True
+        self.settled = False
         self.caller: Caller = SILENT if context is None else context.caller
         self._heard = heard
         self._news: deque[tuple[str, Mapping[str, Any]]] = deque()
@@ -213,10 +215,6 @@ class Call:
     def silent(self) -> bool:
         """True if its caller gets nothing until the call is over."""
         return self.caller is SILENT
-
-    @property
-    def settled(self) -> bool:
-        return self._answer is not None or self._failure is not None
 
     def note(self, method: str, params: object) -> None:
         """Keep one notification for the caller. If the caller is too slow, the oldest ones are dropped."""
@@ -237,6 +235,7 @@ class Call:
         elif has_error:
             self.fail(refusal(wire.error_of(message)))
         elif not self.settled:
+            self.settled = True
             if message.result is None:
                 self._failure = Malformed(NOT_VALID)
             self._answer = message.result
@@ -244,6 +243,7 @@ class Call:
 
     def fail(self, error: Exception) -> None:
         if not self.settled:
+            self.settled = True
             self._failure = error
             self._wake()
 
@@ -255,7 +255,7 @@ class Call:
             if self._failure is not None:
                 raise self._failure
             if self._answer is not None:
-                return await _object(self._answer)
+                return self._answer if type(self._answer) is dict else await _object(self._answer)
             self._wakes = asyncio.get_running_loop().create_future()
             await self._wakes
 

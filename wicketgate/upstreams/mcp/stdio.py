@@ -117,8 +117,8 @@ class StdioConnection:
         await self.exchange.background.close()
         await self.child.stop()
 
-    async def request(self, outgoing: OutgoingRequest, call: Call) -> dict[str, Any]:
-        return await self.exchange.request(outgoing, call, self.send)
+    def request(self, outgoing: OutgoingRequest, call: Call) -> Coroutine[Any, Any, dict[str, Any]]:
+        return self.exchange.request(outgoing, call, self.send)
 
     async def agreed(self, agreement: Agreement) -> None:
         if not agreement.modern:

@@ -49,7 +49,8 @@ class Task:
 def declared(capabilities: Mapping[str, Any]) -> dict[str, Any]:
     """*capabilities* of a caller with those of the gate for a call that it can follow as a task."""
     extensions = capabilities.get("extensions")
-    return {**capabilities, "extensions": {**(extensions if isinstance(extensions, Mapping) else {}), EXTENSION: {}}}
+    own = extensions if extensions is not None and isinstance(extensions, Mapping) else {}
+    return {**capabilities, "extensions": {**own, EXTENSION: {}}}
 
 
 def is_task(result: Mapping[str, Any]) -> bool:
