@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,6 +13,7 @@ from tests.contract.test_direct_way import ERAS, META, NEWER, OLDER, WAYS, Door,
 from tests.support.requirement import requirement
 from tests.support.service import running_service
 from tests.support.wire_client import messages_in
+from wicketgate.faces.mcp import fit
 from wicketgate.faces.mcp.direct import refused
 from wicketgate.faces.mcp.direct_requests import DirectRequest
 from wicketgate.ports import CallContext
@@ -29,12 +31,13 @@ def nested(depth: int) -> list[Any]:
 RESULTS: dict[str, Mapping[str, Any]] = {
     "deep": {"content": [], "structuredContent": {"a": nested(1_500)}},
     "unwritable": {"content": [], "structuredContent": {"a": float("inf"), "b": "\ud800"}},
+    "rows": {"content": [], "structuredContent": {"rows": [{"id": n, "é": "\ud83d", "v": [n]} for n in range(80_000)]}},
 }
 
 
 def odd_server() -> StubUpstream:
-    """``deep`` and ``unwritable`` give what a Python tool can, and a wire cannot. ``text`` takes a text, says its
-    schema."""
+    """``deep``, ``unwritable`` and ``rows`` give what a Python tool can, and a wire cannot. ``text`` takes a text, says
+    its schema."""
 
     async def answer(name: str, arguments: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]:
         return RESULTS.get(name, {"content": []})
@@ -86,6 +89,25 @@ async def test_an_answer_is_json_whatever_a_tool_gives(era: str) -> None:
     async with running_service(upstreams=[odd_server()], settings={"mcp": {"direct": True}}) as service:
         answer = await (await Door(service, era).open()).call("odd__unwritable")
     json.loads(answer.text, parse_constant=refuse_constant)
+
+
+@requirement("EXEC-27")
+@ERAS
+async def test_a_large_result_is_written_beside_the_loop_in_parts(era: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    on_the_loop, beside, loop = [0], [0], threading.get_ident()
+    encode = fit._encoded
+
+    def watched(value: object) -> bytes:
+        part = encode(value)
+        (on_the_loop if threading.get_ident() == loop else beside).append(len(part))
+        return part
+
+    monkeypatch.setattr(fit, "_encoded", watched)
+    async with running_service(upstreams=[odd_server()], settings={"mcp": {"direct": True}}) as service:
+        answer = await (await Door(service, era).open()).call("odd__rows")
+    assert answer.json()["result"]["structuredContent"] == RESULTS["rows"]["structuredContent"]
+    assert max(on_the_loop) < 100_000
+    assert max(beside) < 3_000_000 < sum(beside)
 
 
 @requirement("EXEC-27")

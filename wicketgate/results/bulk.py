@@ -27,6 +27,8 @@ _MAX_DEPTH = 60
 _GOING_ON = bytes(range(0x80, 0xC0))
 _HEAVY = frozenset((str, dict, list, tuple))
 
+_Encode = Callable[[object], bytes]
+
 
 def outweighs(value: object, units: int) -> bool:
     """Returns true if a JSON value has more than *units* units; looks at no more than that."""
@@ -91,9 +93,14 @@ def json_bytes(value: object) -> bytes | None:
     """Writes compact JSON in the value's own key order; None for what JSON cannot express (a cycle, too great a depth).
     A number that JSON lacks (``nan``) is null."""
     try:
-        return b"".join(_pieces(value))
+        return json_with(_encoded, value)
     except (TypeError, ValueError, RecursionError):
         return None
+
+
+def json_with(encode: Callable[[object], bytes], value: object) -> bytes:
+    """What *encode* writes of *value*, compact JSON, and raises; it is asked for parts of a large one."""
+    return b"".join(_pieces(encode, value))
 
 
 def base64_bytes(text: str) -> bytes | None:
@@ -143,21 +150,21 @@ def count_newlines(data: bytes, start: int = 0, end: int | None = None) -> int:
     return sum(data.count(b"\n", at, min(at + SLICE, stop)) for at in range(start, stop, SLICE))
 
 
-def _pieces(value: Any, depth: int = 0) -> Iterator[bytes]:
+def _pieces(encode: _Encode, value: Any, depth: int = 0) -> Iterator[bytes]:
     # Small values are written at once. Larger ones are taken apart.
     if depth > _MAX_DEPTH or not seems_to_outweigh(value, _SLICE_UNITS):
-        yield _encoded(value)
+        yield encode(value)
     else:
-        yield from _taken_apart(value, depth)
+        yield from _taken_apart(encode, value, depth)
 
 
-def _taken_apart(value: Any, depth: int) -> Iterator[bytes]:
+def _taken_apart(encode: _Encode, value: Any, depth: int) -> Iterator[bytes]:
     match value:
         case str():
             yield b'"'
             # No JSON escape spans two characters, so a text can be cut anywhere.
             for at in range(0, len(value), SLICE):
-                yield _encoded(value[at : at + SLICE])[1:-1]
+                yield encode(value[at : at + SLICE])[1:-1]
             yield b'"'
         case dict():
             yield b"{"
@@ -167,41 +174,41 @@ def _taken_apart(value: Any, depth: int) -> Iterator[bytes]:
             while batch := list(islice(items, _BATCH)):
                 yield separator
                 separator = b","
-                yield from _members(batch, depth + 1)
+                yield from _members(encode, batch, depth + 1)
             yield b"}"
         case list() | tuple():
             yield b"["
             for at in range(0, len(value), _BATCH):
                 yield b"," if at else b""
-                yield from _elements(value[at : at + _BATCH], depth + 1)
+                yield from _elements(encode, value[at : at + _BATCH], depth + 1)
             yield b"]"
         case _:
-            yield _encoded(value)
+            yield encode(value)
 
 
-def _members(batch: list[tuple[Any, Any]], depth: int) -> Iterator[bytes]:
+def _members(encode: _Encode, batch: list[tuple[Any, Any]], depth: int) -> Iterator[bytes]:
     if not seems_to_outweigh(members := dict(batch), _SLICE_UNITS):
-        yield _encoded(members)[1:-1]
+        yield encode(members)[1:-1]
     elif len(batch) > 1:
-        yield from _members(batch[: len(batch) // 2], depth)
+        yield from _members(encode, batch[: len(batch) // 2], depth)
         yield b","
-        yield from _members(batch[len(batch) // 2 :], depth)
+        yield from _members(encode, batch[len(batch) // 2 :], depth)
     else:
         ((key, value),) = batch
         # Written as a member of its own object, because a key need not be a string here.
-        yield _encoded({key: 0})[1:-2]
-        yield from _pieces(value, depth)
+        yield encode({key: 0})[1:-2]
+        yield from _pieces(encode, value, depth)
 
 
-def _elements(batch: Any, depth: int) -> Iterator[bytes]:
+def _elements(encode: _Encode, batch: Any, depth: int) -> Iterator[bytes]:
     if not seems_to_outweigh(batch, _SLICE_UNITS):
-        yield _encoded(batch)[1:-1]
+        yield encode(batch)[1:-1]
     elif len(batch) > 1:
-        yield from _elements(batch[: len(batch) // 2], depth)
+        yield from _elements(encode, batch[: len(batch) // 2], depth)
         yield b","
-        yield from _elements(batch[len(batch) // 2 :], depth)
+        yield from _elements(encode, batch[len(batch) // 2 :], depth)
     else:
-        yield from _pieces(batch[0], depth)
+        yield from _pieces(encode, batch[0], depth)
 
 
 _encode = msgspec.json.Encoder(enc_hook=str).encode

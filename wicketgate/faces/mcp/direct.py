@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Awaitable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 from mcp.shared.exceptions import MCPError
@@ -13,12 +14,16 @@ from pydantic import ValidationError
 from wicketgate.faces.mcp.direct_caller import Channel, DirectCaller
 from wicketgate.faces.mcp.direct_requests import MODERN, DirectRequest, names_header
 from wicketgate.faces.mcp.exchange import WithinOwnExchange
-from wicketgate.faces.mcp.fit import fitted, written
+from wicketgate.faces.mcp.fit import fitted, written, written_in_parts
 from wicketgate.faces.mcp.server import TOOLS_FRESH_MS, McpDoor
+from wicketgate.heavy_work import in_line
+from wicketgate.results.bulk import seems_to_outweigh
 
 log = logging.getLogger("wicketgate.mcp")
 
 _MAX_KNOWN = 10_000
+_LONG_TO_WRITE = 262_144
+"""Units of ``seems_to_outweigh``, values or sixteen characters: writing them takes some ten milliseconds."""
 
 
 class Answer(NamedTuple):
@@ -57,7 +62,10 @@ class DirectDoor:
             result = await self._result(asked, caller)
             if asked.protocol_version == MODERN:
                 result = {**result, "_meta": self._stamped(result.get("_meta"))}
-            return Answer(200, bytes(written({"jsonrpc": "2.0", "id": asked.id, "result": result})))
+            message = {"jsonrpc": "2.0", "id": asked.id, "result": result}
+            if seems_to_outweigh(result, _LONG_TO_WRITE):
+                return Answer(200, await in_line(partial(written_in_parts, message)))
+            return Answer(200, bytes(written(message)))
         except MCPError as error:
             return refused(asked, error.error.code, error.error.message, error.error.data)
         except Exception:

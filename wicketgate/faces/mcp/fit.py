@@ -19,7 +19,7 @@ from pydantic import ValidationError
 from wicketgate.errors import GatewayError
 from wicketgate.faces.meta_tool import compact_json
 from wicketgate.faces.surface import SurfaceResult, SurfaceTool
-from wicketgate.results.bulk import odd_json
+from wicketgate.results.bulk import json_with, odd_json
 
 T = TypeVar("T")
 
@@ -166,10 +166,19 @@ def fitted(result: Mapping[str, Any], version: str) -> Mapping[str, Any]:
 
 def written(value: object) -> msgspec.Raw:
     """*value* as JSON, lone surrogates as escapes. Raises ValueError, TypeError or RecursionError for what is none."""
+    return msgspec.Raw(_encoded(value))
+
+
+def written_in_parts(value: object) -> bytes:
+    """As ``written``, for a very large value: run it in a thread, and others run between the parts."""
+    return json_with(_encoded, value)
+
+
+def _encoded(value: object) -> bytes:
     try:
-        return msgspec.Raw(msgspec.json.encode(value))
+        return msgspec.json.encode(value)
     except (TypeError, ValueError):
-        return msgspec.Raw(odd_json(value, ascii_only=True).encode())
+        return odd_json(value, ascii_only=True).encode()
 
 
 def _is_plain(result: Mapping[str, Any]) -> bool:
