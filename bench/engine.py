@@ -277,6 +277,7 @@ async def _wicketgate(model_port: int) -> AsyncIterator[Contestant]:
 async def _framework(name: str, python: Path, model_port: int) -> AsyncIterator[Contestant]:
     process = await asyncio.create_subprocess_exec(
         python,
+        "-P",  # modules of this folder have names of theirs
         ROOT / "bench" / "engine_frameworks.py",
         name,
         f"http://127.0.0.1:{model_port}/v1",
