@@ -244,7 +244,7 @@ def _resident_kb(pid: int) -> float:
 
 
 async def _open(stack: AsyncExitStack, model_port: int, python: Path | None) -> list[Contestant]:
-    raw = await stack.enter_async_context(program("bench.engine_raw", str(model_port)))
+    raw = await stack.enter_async_context(program("bench.engine_raw", str(model_port), cold=True))
     url = (await raw.wait_for(r"ready on (http://\S+)", "stdout")).group(1)
     contestants = [
         Contestant("raw relay", url, raw.process.pid),
@@ -268,7 +268,7 @@ async def _wicketgate(model_port: int) -> AsyncIterator[Contestant]:
     with tempfile.TemporaryDirectory() as folder:
         config = Path(folder) / "wicketgate.yaml"
         config.write_text(yaml.safe_dump(settings))
-        async with program("app", "serve", "--config", str(config), "--port", "0") as service:
+        async with program("app", "serve", "--config", str(config), "--port", "0", cold=True) as service:
             url = (await service.wait_for(r"ready on (http://\S+)")).group(1)
             yield Contestant("wicketgate", url, service.process.pid, {"authorization": f"Bearer {key}"})
 

@@ -86,7 +86,9 @@ async def measure(tools: int, page: int, refreshes: int, idle_s: float = _IDLE_S
                 }
             )
         )
-        gateway = await stack.enter_async_context(program("app", "serve", "--config", str(config), "--port", "0"))
+        gateway = await stack.enter_async_context(
+            program("app", "serve", "--config", str(config), "--port", "0", cold=True)
+        )
         url = (await gateway.wait_for(r"ready on (http://\S+)")).group(1)
         http = await stack.enter_async_context(httpx2.AsyncClient(timeout=_BOUND_S, trust_env=False))
         await _quiet(gateway)

@@ -293,7 +293,9 @@ async def measure(cause: Cause) -> dict[str, Any]:
             settings["model"] = model
         config = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "wicketgate.yaml"
         config.write_text(yaml.safe_dump(settings))
-        gate = await stack.enter_async_context(program("app", "serve", "--config", str(config), "--port", str(_free())))
+        gate = await stack.enter_async_context(
+            program("app", "serve", "--config", str(config), "--port", str(_free()), cold=True)
+        )
         began = time.monotonic()
         if cause.idle:
             # The probe watches the connecting too, so it begins with the first answer.

@@ -171,7 +171,9 @@ async def open_replicas(count: int, model_port: int) -> AsyncIterator[Replicas]:
         config.write_text(yaml.safe_dump(settings))
         urls, pids = [], []
         for _ in range(count):
-            gate = await stack.enter_async_context(program("app", "serve", "--config", str(config), "--port", "0"))
+            gate = await stack.enter_async_context(
+                program("app", "serve", "--config", str(config), "--port", "0", cold=True)
+            )
             urls.append((await gate.wait_for(r"ready on (http://\S+)")).group(1))
             pids.append(gate.process.pid)
         replicas = Replicas(urls, pids, server, key)

@@ -127,7 +127,9 @@ async def soak(given: argparse.Namespace) -> int:
             for upstream in upstreams:
                 stack.push_async_callback(upstream.end)
                 await upstream.start()
-            running = await stack.enter_async_context(program("app", "serve", "--config", str(config), "--port", "0"))
+            running = await stack.enter_async_context(
+                program("app", "serve", "--config", str(config), "--port", "0", cold=True)
+            )
             url = (await running.wait_for(r"ready on (http://\S+)")).group(1)
 
             async def client() -> httpx.AsyncClient:
