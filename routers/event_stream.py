@@ -100,7 +100,7 @@ class EventStream(EventSourceResponse):
 
 @cache
 def _made(heartbeat_s: float) -> Mapping[str, Any]:
-    """What the library makes of a response, its head most of all: the same for each, and a thirtieth of a request."""
+    """Returns the attributes that all responses share. Making them for each would cost a thirtieth of a request."""
     return vars(EventSourceResponse(iter(()), ping=heartbeat_s, sep="\n"))
 
 

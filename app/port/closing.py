@@ -34,14 +34,17 @@ class ClosingProtocol(HttpToolsProtocol):
         super().__init__(*args, **kwargs)
         self.app: Any = closing(self.app)
         self._body_open = False
-        self.lingering = False
-        """True while the answer is out and only the client's bytes are waited for."""
         self._linger_timer: asyncio.TimerHandle | None = None
         self._dropped_bytes = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._cycle_transport = _CycleTransport(self)
+
+    @property
+    def lingering(self) -> bool:
+        """True while the answer is out and only the client's bytes are waited for."""
+        return self._linger_timer is not None
 
     def data_received(self, data: bytes) -> None:
         if not self.lingering:
@@ -112,7 +115,6 @@ class ClosingProtocol(HttpToolsProtocol):
         if not unread and not self._body_open and not self.pipeline:
             transport.close()
             return
-        self.lingering = True
         self._linger_timer = self.loop.call_later(LINGER_S, self._stop_lingering, transport.get_write_buffer_size())
         transport.write_eof()
         self._cycle_transport.drop_all()

@@ -18,6 +18,12 @@ def refuses() -> None:
     raise ImportError("no such thing")
 
 
+def waiting_doors() -> tuple[LateDoors, list[str]]:
+    """Doors that the first request opens, and what has been imported for them."""
+    loaded: list[str] = []
+    return LateDoors(["gateway"], never_made, at_start=False, load=lambda: loaded.append("it")), loaded
+
+
 @requirement("OPS-371")
 async def test_an_import_that_fails_at_the_start_is_told_to_who_waits_for_it() -> None:
     doors = LateDoors(["gateway"], never_made, at_start=True, load=refuses)
@@ -31,8 +37,7 @@ async def test_an_import_that_fails_at_the_start_is_told_to_who_waits_for_it() -
 
 @requirement("OPS-370")
 async def test_without_a_request_nothing_is_imported_and_nothing_is_waited_for() -> None:
-    loaded: list[str] = []
-    doors = LateDoors(["gateway"], never_made, at_start=False, load=lambda: loaded.append("it"))
+    doors, loaded = waiting_doors()
     async with doors.running():
         doors.begin()
         await doors.wait_ready()
@@ -44,8 +49,7 @@ async def test_without_a_request_nothing_is_imported_and_nothing_is_waited_for()
 
 @requirement("OPS-370")
 async def test_a_stopping_service_begins_no_import() -> None:
-    loaded: list[str] = []
-    doors = LateDoors(["gateway"], never_made, at_start=False, load=lambda: loaded.append("it"))
+    doors, loaded = waiting_doors()
     async with doors.running():
         doors.end_listening()
         assert await doors.find("gateway") is None

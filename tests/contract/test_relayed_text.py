@@ -1,5 +1,5 @@
-"""What a model behind HTTP says reaches the client as it was said, piece by piece, among whatever else happens to the
-stream meanwhile (CHAT-30, CHAT-31, CHAT-35, CHAT-43, CHAT-60, CHAT-72, CHAT-77, CHAT-92, CHAT-94).
+"""Text of a model behind HTTP reaches the client unchanged, piece by piece, whatever else happens to the stream
+(CHAT-30, CHAT-31, CHAT-35, CHAT-43, CHAT-60, CHAT-72, CHAT-77, CHAT-92, CHAT-94).
 
 Each step of the model waits until the client has seen the one before, so that nothing is joined on its way."""
 

@@ -1,4 +1,4 @@
-"""What a service at rest has imported, and what comes while it imports the rest, in real processes."""
+"""Imports of a service at rest, and requests that come while it imports the rest, in real processes."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping

@@ -11,6 +11,16 @@ from tests.support.requirement import requirement
 BOUND_S = 30.0
 
 
+async def stays() -> Message:
+    """Receives for a client that does not leave."""
+    await asyncio.Event().wait()
+    raise AssertionError
+
+
+async def nothing() -> None:
+    """Does nothing at the end of a stream."""
+
+
 @requirement("CHAT-72")
 async def test_the_news_that_the_client_left_is_heard_although_nothing_ever_waits() -> None:
     left, over, sent = asyncio.Event(), asyncio.Event(), 0
@@ -47,10 +57,6 @@ async def test_comments_come_only_while_nothing_else_is_sent_and_never_after_the
         await beats.acquire()
         yield b"text\n\n"
 
-    async def receive() -> Message:
-        await asyncio.Event().wait()
-        raise AssertionError
-
     async def send(message: Message) -> None:
         sent.append(message.get("body", b"head"))
         if sent[-1].startswith(b":"):
@@ -58,12 +64,9 @@ async def test_comments_come_only_while_nothing_else_is_sent_and_never_after_the
         if sent[-1].startswith(b"text"):
             await asyncio.sleep(0.1)  # many heartbeats' time: a slow reader is sent none on top
 
-    async def done() -> None:
-        return
-
     async with asyncio.timeout(BOUND_S):
-        await EventStream(pieces(), heartbeat_s=0.01, on_leave=lambda: None, on_end=done)(
-            {"type": "http"}, receive, send
+        await EventStream(pieces(), heartbeat_s=0.01, on_leave=lambda: None, on_end=nothing)(
+            {"type": "http"}, stays, send
         )
     assert sent == [b"head", b": keepalive\n\n", b": keepalive\n\n", b"text\n\n", b""]
 
@@ -77,17 +80,10 @@ async def test_pieces_sent_past_the_response_put_comments_off() -> None:
         await over.wait()
         yield b"last\n\n"
 
-    async def receive() -> Message:
-        await asyncio.Event().wait()
-        raise AssertionError
-
     async def send(message: Message) -> None:
         sent.append(message.get("body", b"head"))
         if sent[-1].startswith(b":"):
             over.set()
-
-    async def done() -> None:
-        return
 
     def write(piece: bytes) -> bool:
         sent.append(piece)
@@ -95,9 +91,9 @@ async def test_pieces_sent_past_the_response_put_comments_off() -> None:
 
     scope = {"type": "http", "extensions": {WRITE_AT_ONCE: write}}
     at_once = PiecesAtOnce(scope)
-    stream = EventStream(pieces(), heartbeat_s=1.0, on_leave=lambda: None, on_end=done, at_once=at_once)
+    stream = EventStream(pieces(), heartbeat_s=1.0, on_leave=lambda: None, on_end=nothing, at_once=at_once)
     async with asyncio.timeout(BOUND_S):
-        streaming = asyncio.create_task(stream(scope, receive, send))
+        streaming = asyncio.create_task(stream(scope, stays, send))
         for _ in range(15):
             await asyncio.sleep(0.1)
             assert at_once.send(b"piece\n\n")

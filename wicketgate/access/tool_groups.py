@@ -16,7 +16,7 @@ from wicketgate.catalog.tool_id import ToolNames, Visible
 C = TypeVar("C", bound=Hashable)
 
 NONE, WHOLE, PARTLY = range(3)
-"""How much of a group a caller sees."""
+"""Shares of a group that a caller sees."""
 _MOST_TRANSLATED = 256
 
 
@@ -32,8 +32,8 @@ class ToolGroup(Generic[C]):
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a caller sees: of each group NONE, WHOLE or PARTLY in *flags*, and in *some* the ids of those that are seen
-    in part. *number* is the place of each tool's group. Two are equal if they are of the same tools."""
+    """The tools that a caller sees: of each group NONE, WHOLE or PARTLY in *flags*, and in *some* the ids of those that
+    are seen in part. *number* is the place of each tool's group. Two are equal if they are of the same tools."""
 
     flags: bytes
     some: frozenset[str]

@@ -43,7 +43,7 @@ class GroupedCatalog:
         self._partial_card = lru_cache(maxsize=_MOST_CARDS)(self._make_partial_card)
 
     def audience(self, rights: Rights) -> "Audience":
-        """What a holder of *rights* sees. Costs what there are groups, or namespaces in the permissions."""
+        """Returns the audience of a holder of *rights*. Cost: O(groups), or O(namespaces in the permissions)."""
         made = Audience(self, None if rights.everything else self.policy.seen(rights, self.groups))
         # Worked out here, which may be a thread.
         _ = made.definition_chars

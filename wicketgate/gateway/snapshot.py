@@ -61,9 +61,14 @@ class Snapshot:
                 if not known.knows_root:
                     await asyncio.to_thread(known.cards_at, ())
 
-    async def _worked_out(self, policy: AccessPolicy, rights: Rights) -> Audience:
+    def _grouped_by(self, policy: AccessPolicy) -> GroupedCatalog | None:
+        """Returns the groups that are at hand, None if they are of another policy."""
         grouped = self._grouped
-        if grouped is None or grouped.policy is not policy:
+        return grouped if grouped is not None and grouped.policy is policy else None
+
+    async def _worked_out(self, policy: AccessPolicy, rights: Rights) -> Audience:
+        grouped = self._grouped_by(policy)
+        if grouped is None:
             grouped = self._grouped = await asyncio.to_thread(GroupedCatalog, self.catalog, policy)
         if len(self.catalog.items) > _AT_ONCE or rights.reach.names:
             made = await asyncio.to_thread(grouped.audience, rights)
@@ -76,8 +81,8 @@ class Snapshot:
         rights = policy.rights(identity)
         known = self._audiences.get((policy, rights))
         if known is None:
-            grouped = self._grouped
-            if grouped is None or grouped.policy is not policy:
+            grouped = self._grouped_by(policy)
+            if grouped is None:
                 grouped = self._grouped = GroupedCatalog(self.catalog, policy)
             known = self._audiences.keep((policy, rights), grouped.audience(rights))
         return known

@@ -99,7 +99,7 @@ def json_bytes(value: object) -> bytes | None:
 
 
 def json_with(encode: Callable[[object], bytes], value: object) -> bytes:
-    """What *encode* writes of *value*, compact JSON, and raises; it is asked for parts of a large one."""
+    """Returns *value* as compact JSON. Large values are passed to *encode* in parts. Raises what *encode* raises."""
     return b"".join(_pieces(encode, value))
 
 

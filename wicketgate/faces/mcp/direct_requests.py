@@ -25,7 +25,7 @@ _READ = frozenset({b"content-type", b"accept", *_ROUTING, *_TRACING})
 _PARAM = b"mcp-param-"
 _ENCODED_NAME = "=?"
 _USUAL = (b"application/json", b"application/json, text/event-stream")
-"""What nearly all clients send as ``Content-Type`` and ``Accept``, and need not be read."""
+"""Values of ``Content-Type`` and ``Accept`` that nearly all clients send, and that need not be read."""
 
 _RESERVED = "io.modelcontextprotocol/"
 _VERSION = f"{_RESERVED}protocolVersion"
