@@ -26,8 +26,8 @@ from wicketgate.faces.mcp.kept_sessions import (
     SessionsAway,
 )
 from wicketgate.peers import NotReached, Payload, Peers
+from wicketgate.storage.encoding import hashed
 from wicketgate.storage.fail_modes import FailModes
-from wicketgate.storage.redis.names import hashed
 from wicketgate.task_end import end_tasks
 
 T = TypeVar("T")

@@ -3,8 +3,9 @@
 import pytest
 
 from tests.support.requirement import requirement
+from wicketgate.storage.encoding import hashed
 from wicketgate.storage.redis.away import PAUSE_S, Presence
-from wicketgate.storage.redis.names import Names, hashed
+from wicketgate.storage.redis.names import Names
 from wicketgate.storage.redis.promises import shortfalls
 from wicketgate.storage.redis.url import RedisPlace, is_redis, read_url
 

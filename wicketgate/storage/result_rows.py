@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from wicketgate.call_state import Key
-from wicketgate.storage.redis.names import packed, unpacked
+from wicketgate.storage.encoding import packed, unpacked
 
 MAX_RESULTS = 10_000
 MAX_BYTES = 64 * 1024 * 1024

@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import Any
 
 from wicketgate.catalog.card import ChoiceCard, SeenCard, SeenCards
-from wicketgate.storage.redis.names import packed, unpacked
+from wicketgate.storage.encoding import packed, unpacked
 
 _ITSELF = 1
 """In place of a digest: the source is the card, without its score."""

@@ -4,8 +4,8 @@ import sqlite3
 from collections.abc import Callable, Sequence
 
 from wicketgate.call_state import WINDOW_S, Full, StoreAway, Window
+from wicketgate.storage.encoding import hashed
 from wicketgate.storage.open_quota import Taken
-from wicketgate.storage.redis.names import hashed
 from wicketgate.storage.sqlite_file import explain
 from wicketgate.storage.sqlite_writer import SQLiteWriter
 

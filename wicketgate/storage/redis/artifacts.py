@@ -15,10 +15,10 @@ from redis.exceptions import ResponseError
 
 from wicketgate.errors import ViewFailed
 from wicketgate.ports import Artifact, PutOutcome
+from wicketgate.storage.encoding import hashed, packed, unpacked
 from wicketgate.storage.measures import without_level
 from wicketgate.storage.memory_store import MAX_AGE_S, MAX_BYTES, Bounds, Evicted, size_bytes
 from wicketgate.storage.redis.client import RedisAway, RedisLink, run_script
-from wicketgate.storage.redis.names import hashed, packed, unpacked
 from wicketgate.storage.redis.scripts import Script
 
 log = logging.getLogger("wicketgate.artifacts")

@@ -8,8 +8,8 @@ import logging
 from typing import Any
 
 from wicketgate.gateway.kept_calls import MOST_BYTES, StoreAway
+from wicketgate.storage.encoding import hashed
 from wicketgate.storage.redis.client import RedisAway, RedisLink, run_script
-from wicketgate.storage.redis.names import hashed
 from wicketgate.storage.redis.scripts import Script
 
 log = logging.getLogger("wicketgate.calls")

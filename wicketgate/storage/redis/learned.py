@@ -20,10 +20,10 @@ from wicketgate.catalog.learned_words import (
 )
 from wicketgate.errors import ConfigError
 from wicketgate.ports import LearnedRows
+from wicketgate.storage.encoding import HASH_CHARS, hashed, packed, unpacked
 from wicketgate.storage.learned_rows import packed_words, sound_words
 from wicketgate.storage.measures import without_level
 from wicketgate.storage.redis.client import RedisAway, RedisLink
-from wicketgate.storage.redis.names import HASH_CHARS, hashed, packed, unpacked
 from wicketgate.storage.redis.scripts import Script
 
 log = logging.getLogger("wicketgate.learning")

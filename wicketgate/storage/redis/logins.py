@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from wicketgate.login.rows import MOST_LISTED, LoginsAway, Row, RowKind
+from wicketgate.storage.encoding import hashed
 from wicketgate.storage.redis.client import RedisAway, RedisLink
-from wicketgate.storage.redis.names import hashed
 from wicketgate.storage.redis.scripts import Argument, Script, Step
 
 log = logging.getLogger("wicketgate.login")

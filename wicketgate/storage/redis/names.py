@@ -4,13 +4,9 @@
 Cluster, so that a step over several keys of one group is possible there. Names that clients choose are hashed.
 """
 
-import hashlib
-import json
 from dataclasses import dataclass
-from typing import Any
 
 VERSION = "wg1"
-HASH_CHARS = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,18 +18,3 @@ class Names:
     def key(self, kind: str, group: str, *rest: str) -> str:
         """*group* and *rest* are ours, or hashed."""
         return ":".join([*([self.space] if self.space else []), VERSION, kind, f"{{{group}}}", *rest])
-
-
-def hashed(text: str) -> str:
-    """32 hexadecimal digits for any string, even invalid Unicode."""
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:HASH_CHARS]
-
-
-def packed(value: Any) -> bytes:
-    """JSON that keeps any string apart from any other, which escapes of halves of a pair would not."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
-
-
-def unpacked(packed: bytes) -> Any:
-    """Raises ValueError."""
-    return json.loads(packed.decode("utf-8", "surrogatepass"))

@@ -5,9 +5,9 @@ import secrets
 from collections.abc import Callable
 
 from wicketgate.errors import NotAdmitted
+from wicketgate.storage.encoding import hashed
 from wicketgate.storage.measures import without_level
 from wicketgate.storage.redis.client import RedisAway, RedisLink
-from wicketgate.storage.redis.names import hashed
 from wicketgate.storage.redis.scripts import Script
 
 log = logging.getLogger("wicketgate.approvals")

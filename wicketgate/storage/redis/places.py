@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
+from wicketgate.storage.encoding import hashed
 from wicketgate.storage.group_shares import LAPSE_S, Grant, PlacesAway, Wish
 from wicketgate.storage.redis.client import RedisAway, RedisLink
-from wicketgate.storage.redis.names import hashed
 from wicketgate.storage.redis.scripts import Script
 
 _KIND = "places"

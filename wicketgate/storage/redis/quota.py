@@ -9,9 +9,9 @@ import secrets
 from collections.abc import Sequence
 
 from wicketgate.call_state import WINDOW_S, Full, StoreAway, Window
+from wicketgate.storage.encoding import hashed
 from wicketgate.storage.open_quota import Taken
 from wicketgate.storage.redis.client import RedisAway, RedisLink
-from wicketgate.storage.redis.names import hashed
 from wicketgate.storage.redis.scripts import Argument, Script
 
 _SECOND = 1_000_000

@@ -15,11 +15,11 @@ from typing import Any, TypeVar
 from wicketgate.access.shares import ShareRefused, full_scope
 from wicketgate.engine.events import is_end
 from wicketgate.engine.journal import Entry, lost_events
+from wicketgate.storage.encoding import hashed
 from wicketgate.storage.measures import without_level
 from wicketgate.storage.memory_journal import JournalBounds
 from wicketgate.storage.redis import run_scripts as scripts
 from wicketgate.storage.redis.client import WAIT_S, DamagedKeys, RedisAway, RedisLink
-from wicketgate.storage.redis.names import hashed
 from wicketgate.storage.redis.run_index import GOES_ON, RELEASED, Admitted, RunIndex
 from wicketgate.storage.redis.scripts import Argument, Script, Step
 from wicketgate.storage.run_store import LEASE_S, LOST_KEEP_S, KeptRun, NewEvents, Orphan, Part, StoreAway

@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 
 from wicketgate.call_state import Step, StoreAway
 from wicketgate.ports import owner_of
+from wicketgate.storage.encoding import hashed
 from wicketgate.storage.memory_store import SESSION_BOUNDS, SessionBounds
 from wicketgate.storage.redis.client import RedisAway, RedisLink, run_script
-from wicketgate.storage.redis.names import hashed
 from wicketgate.storage.redis.scripts import Argument, Script
 from wicketgate.storage.seen_rows import changed_cards, read_cards
 
