@@ -1,4 +1,4 @@
-# Two commands matter: `make run` (the demo) and `make test` (everything CI checks).
+# Two commands matter: `make run` (the demo) and `make test` (lint, types, import contracts, tests).
 # WORKERS: many tests wait for processes that they start, so three workers keep two cores busy.
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 PORT   ?= 8080
@@ -41,7 +41,7 @@ types: $(VENV)/.dev ## mypy --strict
 imports: $(VENV)/.dev ## the layers of the house
 	@$(BIN)/lint-imports --no-logo
 
-pytest: $(VENV)/.dev ## the tests alone; what fails beside the others is run again by itself
+pytest: $(VENV)/.dev ## the tests alone; failures are repeated by themselves, to inform
 	@$(BIN)/python -m tests.again $(PARALLEL)
 
 # Rooms whose tests start no process and open no port; under a minute on two cores.
@@ -58,9 +58,10 @@ coverage: $(VENV)/.dev ## lines that the tests reach, child processes included; 
 	@$(BIN)/python -m coverage combine --quiet
 	@$(BIN)/python -m coverage report --skip-covered --fail-under=95
 
-# Files whose tests speak to an MCP door over HTTP, on the way that `make test` leaves out.
+# Files whose tests are clients of an MCP door, on the way that `make test` leaves out; `both_ways` takes both there.
 test-ways: $(VENV)/.dev ## the tests of the MCP doors with every request through the SDK's server
-	@WAY=sdk WICKETGATE_MCP__DIRECT=false $(BIN)/python -m pytest $(PARALLEL) `grep -l "/mcp\|mcp_client" tests/contract/*.py`
+	@WAY=sdk WICKETGATE_MCP__DIRECT=false $(BIN)/python -m pytest $(PARALLEL) \
+	  `grep -lE 'mcp_client\(|WireClient\(|POST /mcp' tests/contract/*.py | xargs grep -L 'usefixtures("both_ways"'`
 
 EXPLORE_S ?= 600
 explore: $(VENV)/.dev ## properties with new random examples, for ten minutes at most (EXPLORE_S=..., EXAMPLES=...)
