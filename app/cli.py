@@ -31,7 +31,7 @@ from wicketgate.config.settings_file import configuration_line, load_settings
 from wicketgate.errors import ConfigError
 
 _SECTIONS = {
-    "Start": ("init", "check", "serve"),
+    "Start": ("init", "check", "serve", "console"),
     "Clients and servers": ("connect", "import", "mcp"),
     "Logins": ("login", "logout", "connections"),
     "Try": ("browse", "execute", "view", "chat", "explain"),
@@ -115,6 +115,19 @@ def serve(config: Path | None, host: str | None, port: int | None, watch: bool, 
             from app.commands.serve import serve_until_stopped
 
         sys.exit(serve_until_stopped(settings, load, config if watch else None, workers=workers))
+
+
+@cli.command()
+@with_config
+def console(config: Path | None) -> None:
+    """Print the address of the console of the configured service."""
+    from app.lifespan import console_link, reachable
+
+    server = load_settings(config).server
+    if not server.console:
+        raise ConfigError("server.console is false, so the service has no console")
+    host = f"[{server.host}]" if ":" in server.host else server.host
+    click.echo(console_link(server.public_url.rstrip("/") or reachable(f"http://{host}:{server.port}"), None))
 
 
 @cli.command(epilog=exit_codes({0: "the client has left", 1: "it could not start"}))

@@ -17,7 +17,7 @@ class Client:
     settings, and ``{xdg}`` for the one where those keep them that follow the XDG rules everywhere.
     *folders* are there if the client was installed or started once. *block_file* is set if the client reads a file of
     its own for each entry: the name of that file in its folder, and in a project. *in_terminal* clients are started
-    from a shell and have its variables.
+    from a shell and have its variables. *program* is the command that a shell finds on the PATH.
     """
 
     name: str
@@ -27,6 +27,7 @@ class Client:
     folders: tuple[str, ...] = ()
     block_file: str = ""
     in_terminal: bool = False
+    program: str = ""
 
 
 CLIENTS: Mapping[str, Client] = {
@@ -45,6 +46,7 @@ CLIENTS: Mapping[str, Client] = {
             (".mcp.json",),
             folders=("~/.claude",),
             in_terminal=True,
+            program="claude",
         ),
         Client("cursor", "Cursor", ("~/.cursor/mcp.json",), (".cursor/mcp.json",), folders=("~/.cursor",)),
         Client(
@@ -79,6 +81,7 @@ CLIENTS: Mapping[str, Client] = {
             (".codex/config.toml",),
             folders=("~/.codex",),
             in_terminal=True,
+            program="codex",
         ),
         Client(
             "gemini",
@@ -87,6 +90,7 @@ CLIENTS: Mapping[str, Client] = {
             (".gemini/settings.json",),
             folders=("~/.gemini",),
             in_terminal=True,
+            program="gemini",
         ),
         Client(
             "opencode",
@@ -95,6 +99,7 @@ CLIENTS: Mapping[str, Client] = {
             ("opencode.json", "opencode.jsonc"),
             folders=("{xdg}/opencode",),
             in_terminal=True,
+            program="opencode",
         ),
     )
 }

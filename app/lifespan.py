@@ -247,13 +247,15 @@ async def _greet_when_ready(
         if server is not None:
             server.fail(error)
         return
-    if program is None and local is None:
+    if program is None:
+        if local is not None:
+            log.info("Ready, without configured keys: app.state.local_key is the key of this run")
         return
-    if program is not None and program.place is not None:
+    if program.place is not None:
         os.write(program.place.report, READY)
         return
     address = server.address if server is not None else ""
-    greets = program.greeting if program is not None else None
+    greets = program.greeting
     greeting = usual_greeting(address, local, gate.settings) if greets is None else greets(gate, address, local)
     if start is not None:
         table = start.lines.end()

@@ -122,6 +122,10 @@ def said(title: str, *sentences: str) -> str:
     return _page(title, "".join(f"<p>{escape(sentence)}</p>" for sentence in sentences))
 
 
+def no_such_page(console: str) -> str:
+    return _page("There is no such page", f'<p>Go to <a href="{escape(console)}">the console</a>.</p>')
+
+
 def others(actor: str, action: str, hidden: Mapping[str, str]) -> str:
     """The refusal of a link that was made for somebody else."""
     return _page(

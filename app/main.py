@@ -44,7 +44,7 @@ from routers.console import console_router
 from routers.console_approvals import approvals_router
 from routers.console_calls import console_calls_router
 from routers.console_desk import console_desk_router
-from routers.console_files import console_file_routes, open_paths
+from routers.console_files import console_file_routes, no_such_page, open_paths
 from routers.console_sign_in import SIGN_IN_PATH, sign_in_router
 from routers.console_tools import console_tools_router
 from routers.engine import engine_router
@@ -114,8 +114,8 @@ def create_app(
     the process with one line on stderr. With *settings* and no *program* it is part of another program, whose process
     stays as it is; a wrong one raises ConfigError. *upstreams* and *provider* stand in for the configured ones, at the
     edge only, as *clock* does for the system's (seconds since the epoch), *users* and *waiting* for logins of users.
-    Without any key it takes the one kept in ``auth.key_file``; without that file it makes one, shows it at the start,
-    and serves only callers on this machine.
+    Without any key it takes the one kept in ``auth.key_file``; without that file it makes one and serves only callers
+    on this machine. A program of its own shows that key at the start; in another program it is ``app.state.local_key``.
     """
     if settings is not None:
         return _make_app(settings, program, extra_keys, upstreams, provider, clock, users, waiting)
@@ -195,6 +195,7 @@ def _make_app(
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     app.state.gate = gate
+    app.state.local_key = local.secret if local is not None else ""
     app.state.doors = doors
     console = ConsoleFiles() if settings.server.console else None
     read_metrics = metrics.read if workers is None else workers.metrics
@@ -219,6 +220,7 @@ def _make_app(
         open_paths=(frozenset() if console is None else open_paths(console) | {SIGN_IN_PATH})
         | (frozenset() if connect is None else connect.open_paths),
         open_under=() if connect is None else connect.open_under,
+        **({} if console is None else {"page_without_key": no_such_page}),
     )
     app.add_middleware(DrainMiddleware, drain=gate.drain)
     app.add_middleware(LastResortMiddleware)

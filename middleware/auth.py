@@ -6,7 +6,7 @@ first two are set once from the credential. They are read only where a trusted g
 its addresses alone (ACCESS-140).
 """
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from ipaddress import ip_address
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -51,8 +51,11 @@ class AuthMiddleware:
         local_only: bool = False,
         open_paths: frozenset[str] = frozenset(),
         open_under: tuple[str, ...] = (),
+        page_without_key: Callable[[Scope], ASGIApp | None] = lambda scope: None,
     ) -> None:
-        """*open_paths*, and all below *open_under*, need no credential."""
+        """*open_paths*, and all below *open_under*, need no credential. *page_without_key* may answer a request that
+        has none."""
+        self._page_without_key = page_without_key
         self._app = app
         self._open_paths = OPEN_PATHS | open_paths
         self._open_under = open_under
@@ -97,6 +100,9 @@ class AuthMiddleware:
         if isinstance(outcome, RefusedCredential) and optional:
             return await self._app({**scope, "headers": headers}, receive, send)
         if not isinstance(outcome, Identity):
+            page = self._page_without_key(scope) if credential is None else None
+            if page is not None:
+                return await page(scope, receive, send)
             return await self._refuse(outcome, path, send, presented=_presented(scope))
         # The identity, for the routes.
         headers.append((b"x-actor-id", outcome.actor.encode("latin-1")))

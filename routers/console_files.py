@@ -2,10 +2,13 @@
 
 from collections.abc import Awaitable, Callable
 
+from starlette.datastructures import Headers
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
+from starlette.types import Scope
 
+from app import login_pages
 from app.console.files import BASE, ConsoleFiles, StaticFile
 from routers.refusals import refuse
 
@@ -16,6 +19,16 @@ _METHODS = ["GET", "HEAD"]
 def open_paths(files: ConsoleFiles) -> frozenset[str]:
     """The paths that need no credential."""
     return files.paths | frozenset(_ENTRANCES)
+
+
+def no_such_page(scope: Scope) -> Response | None:
+    """Returns the answer to a browser that opens a path below the console at which there is no page."""
+    path, accept = scope["path"], Headers(scope=scope).get("accept", "")
+    if scope["method"] != "GET" or not path.startswith(BASE) or "text/html" not in accept:
+        return None
+    # Relative, for a proxy that serves the gate below a path of its own.
+    console = "../" * (path.count("/") - BASE.count("/")) or "./"
+    return HTMLResponse(login_pages.no_such_page(console), 404, login_pages.HEADERS)
 
 
 def console_file_routes(files: ConsoleFiles) -> list[BaseRoute]:

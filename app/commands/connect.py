@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -229,7 +230,8 @@ def _target(client: Client, name: str, project: bool, other: Path | None) -> _Ta
         folders = _user(user_folders, client)
     path = _first(files)
     others = tuple(file for file in files if file != path and file.is_file())
-    return _Target(path, others, _is_here(files, folders, _ours(name)), folders[0])
+    here = bool(client.program and shutil.which(client.program)) or _is_here(files, folders, _ours(name))
+    return _Target(path, others, here, folders[0])
 
 
 def _first(files: Sequence[Path]) -> Path:

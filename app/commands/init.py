@@ -174,7 +174,8 @@ def _choose_servers(*, asks: bool) -> _Servers:
         click.echo(printable(f"  {number}  those of {each.title}: {_count(each.count)} ({', '.join(each.files)})"))
     if len(found) > 1:
         click.echo(f"  {len(found) + 2}  those of all these clients")
-    chosen = click.prompt("Number", type=click.IntRange(1, len(found) + (2 if len(found) > 1 else 1)), default=1)
+    last = len(found) + (2 if len(found) > 1 else 1)
+    chosen = click.prompt("Number", type=click.IntRange(1, last), default=last)
     if chosen == 1:
         return _example(os.environ)
     if chosen == len(found) + 2:
@@ -240,7 +241,7 @@ def _example(environ: Mapping[str, str]) -> _Servers:
         command, about = ["uvx", "mcp-server-time"], "tells the time; the first start fetches it"
     else:
         return _Servers(
-            "upstreams: []\n  # Sources of tools, such as\n"
+            "upstreams:\n  # Sources of tools, such as\n"
             "  # - {name: time, command: [uvx, mcp-server-time, --local-timezone=UTC]}\n" + _MORE,
             (),
             ("No example server: neither mcp-server-time nor uvx is on the PATH. Add servers under upstreams:",),

@@ -1,5 +1,6 @@
 """The command line as a whole: the configuration file that a command takes when none is named."""
 
+import json
 import os
 from collections.abc import Iterator
 from contextlib import chdir
@@ -17,6 +18,7 @@ COMMANDS = {
     "serve": [],
     "mcp": [],
     "check": [],
+    "console": [],
     "explain": ["a:b", "--actor", "ann"],
     "lock": [],
     "learned": ["list"],
@@ -163,6 +165,21 @@ def test_a_check_says_that_there_are_no_upstreams_and_how_to_get_some(text: str,
     Path("wicketgate.yaml").write_text(f"{text}\n")
     result = run("check")
     assert (result.exit_code, said in result.stdout) == (1, True)
+
+
+@requirement("OPS-437")
+@pytest.mark.parametrize(
+    ("server", "address"),
+    [
+        ("{port: 9090}", "http://127.0.0.1:9090/console/"),
+        ('{host: "0.0.0.0", public_url: "https://gate.example/wg/"}', "https://gate.example/wg/console/"),
+        ('{host: "::1"}', "http://[::1]:8080/console/"),
+    ],
+)
+def test_the_address_of_the_console_is_printed(server: str, address: str) -> None:
+    key = {"id": "k", "sha256": "0" * 64, "actor": "me", "permissions": ["*"]}
+    Path("wicketgate.yaml").write_text(f"server: {server}\nauth: {json.dumps({'keys': [key]})}\n")
+    assert run("console").stdout == f"{address}\n"
 
 
 @requirement("OPS-25")

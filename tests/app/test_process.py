@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from starlette.testclient import TestClient
 
+from app.lifespan import Program
 from app.main import create_app
 from app.process import on_hangup, remembered_hangup, search_python_folders
 from tests.support.requirement import requirement
@@ -51,20 +53,24 @@ class Terminal(io.StringIO):
         return super().write(text)
 
 
-@requirement("OPS-22")
+@requirement("OPS-22", "OPS-435")
 @pytest.mark.usefixtures("nothing_frozen")
-async def test_an_application_of_given_settings_leaves_the_process_alone(tmp_path: Path) -> None:
+async def test_an_application_of_given_settings_leaves_the_process_alone(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     settings = Settings.model_validate(
         {"upstreams": [{"name": "office", "python": "tests.support.python_tools:registry", "cwd": str(tmp_path)}]}
     )
     before = process()
     app = create_app(settings)
-    with redirect_stderr(Terminal()) as terminal:
-        async with asyncio.timeout(BOUND_S), app.router.lifespan_context(app):
-            await terminal.written.wait()
-            assert process() == before
-    assert process() == before
-    assert terminal.getvalue().count("wg_local_") == 2  # the key, and the line to paste
+    async with asyncio.timeout(BOUND_S), app.router.lifespan_context(app):
+        await app.state.gate.wait_settled()
+        assert process() == before
+        client = TestClient(app, base_url="http://127.0.0.1", client=("127.0.0.1", 1))
+        headers = {"authorization": f"Bearer {app.state.local_key}"}
+        answer = await asyncio.to_thread(client.get, "/metrics", headers=headers)
+    assert (process(), answer.status_code) == (before, 200)
+    assert capfd.readouterr() == ("", "")
 
 
 @requirement("OPS-22")
@@ -126,7 +132,7 @@ class Gone(Terminal):
 
 
 async def test_a_greeting_that_cannot_be_written_ends_nothing() -> None:
-    app = create_app(Settings())
+    app = create_app(Settings(), program=Program(Settings))
     with redirect_stderr(Gone()) as terminal:
         async with asyncio.timeout(BOUND_S), app.router.lifespan_context(app):
             await terminal.written.wait()

@@ -88,13 +88,15 @@ async def test_a_token_that_was_fetched_at_run_time_is_masked() -> None:
     assert "fetched-token" not in result
 
 
-@requirement("UP-58")
-async def test_a_child_that_prints_its_environment_shows_no_secret_of_it() -> None:
+@requirement("UP-58", "UP-260")
+async def test_a_child_that_prints_its_environment_shows_no_secret_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", "http://me:of-the-proxy%21@proxy.example:3128")
     env = {"SHOP_TOKEN": "apisecret-of-the-shop", "DB": "pg://me:pa%2Fssword@db/x", "REGION": "eu-central-1"}
     async with configured(command=[sys.executable, "-c", ENV_SERVER], env=env) as member:
         result = json.dumps(await member.call_tool("env", {}, CONTEXT, 10))
     assert "apisecret" not in result
     assert "pa%2Fssword" not in result
+    assert "of-the-proxy" not in result and "proxy.example:3128" in result
     assert "eu-central-1" in result
 
 

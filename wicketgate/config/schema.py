@@ -49,6 +49,7 @@ def file_schema() -> dict[str, Any]:
     for name, section in {**sections, "Settings": schema}.items():
         _describe(section, classes[name])
     _widen_upstreams(sections)
+    schema["properties"]["upstreams"]["type"] = ["array", "null"]
     schema["properties"][MCP_SERVERS] = {
         "description": "Servers by name, as MCP clients write them. They stand beside those of upstreams.",
         "type": "object",

@@ -20,6 +20,7 @@ from wicketgate.login.user_credentials import UserCredentials
 from wicketgate.net import Credentials, Outgoing, make_http_client, origin
 from wicketgate.net.outgoing import shown_origin
 from wicketgate.ports import Upstream
+from wicketgate.upstreams.mcp.child_process import inherited_secrets
 from wicketgate.upstreams.mcp.client import Connect
 from wicketgate.upstreams.mcp.eras import Mode
 from wicketgate.upstreams.mcp.http import http_transport
@@ -67,7 +68,8 @@ def make_member(
     users: UsersOf | None = None,
     shared: SharedOf | None = None,
 ) -> Member:
-    secrets, log = KnownSecrets(settings.secrets()), None if logs is None else logs.of(settings.name)
+    inherits = inherited_secrets(os.environ) if settings.command else ()
+    secrets, log = KnownSecrets([*settings.secrets(), *inherits]), None if logs is None else logs.of(settings.name)
     upstream = make_upstream(settings, outgoing, secrets, turns, haste, owner, log, users, shared)
     return guarded(upstream, upstream_limits(settings), secrets)
 

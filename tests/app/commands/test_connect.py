@@ -583,6 +583,15 @@ def test_a_file_that_only_we_made_is_no_sign_of_a_client(home: Home) -> None:
     assert {name for name, row in rows.items() if row["found"]} == {"cursor", "codex"}
 
 
+@requirement("OPS-436")
+def test_a_client_whose_program_is_on_the_path_is_there(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = home.folder / "bin/claude"
+    program.parent.mkdir()
+    program.touch(0o755)
+    monkeypatch.setenv("PATH", str(program.parent), prepend=os.pathsep)
+    assert re.search(r"claude-code +found +no", run().stdout)
+
+
 @requirement("OPS-75")
 def test_the_list_of_clients_breaks_no_name_apart(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "~/.config/Code/User/globalStorage/saoudrizwan.claude-dev/settings/cline_mcp_settings.json" in run().stdout

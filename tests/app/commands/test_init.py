@@ -96,6 +96,11 @@ def test_the_example_is_what_this_machine_can_start(
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))  # nothing beside it
     assert run().exit_code == 0
     commands = [upstream.command for upstream in written().upstreams]
+    # Each example can be taken in by itself.
+    file = Path("wicketgate.yaml")
+    text = file.read_text()
+    file.write_text(text.replace("# - {name: files", "- {name: files"))
+    assert [upstream.name for upstream in written().upstreams][-1] == "files"
     arguments = ("--local-timezone=UTC",)
     assert commands == {
         "": [], "uvx": [("uvx", "mcp-server-time", *arguments)], "mcp-server-time": [("mcp-server-time", *arguments)],
@@ -164,10 +169,10 @@ def test_a_client_that_is_not_here_and_a_word_that_is_none_are_named() -> None:
 @pytest.mark.parametrize(
     ("answers", "names", "provider"),
     [
-        ("\n\n", ["time"], "scripted"),
+        ("1\n\n", ["time"], "scripted"),
         ("2\n2\n", ["git", "web"], "anthropic-messages"),
         ("3\n1\n", ["hub"], "openai-chat"),
-        ("4\n\n", ["git", "web", "hub"], "scripted"),
+        ("\n\n", ["git", "web", "hub"], "scripted"),
     ],
 )
 def test_in_a_terminal_it_asks_for_servers_and_model(answers: str, names: list[str], provider: str) -> None:

@@ -5,6 +5,7 @@ import re
 import shutil
 from hashlib import sha256
 from pathlib import Path
+from urllib.parse import urljoin
 
 import pytest
 from starlette.testclient import TestClient
@@ -29,6 +30,18 @@ def client() -> TestClient:
 def test_the_entrances_lead_to_the_console(client: TestClient, path: str) -> None:
     answer = client.get(path)
     assert (answer.status_code, answer.headers["location"]) == (307, "./console/")
+
+
+@requirement("OPS-438")
+@pytest.mark.parametrize("path", ["nowhere", "a/b"])
+def test_a_browser_that_opens_no_page_of_the_console_gets_a_link_to_it(client: TestClient, path: str) -> None:
+    answer = client.get(f"/console/{path}", headers={"accept": "text/html,*/*;q=0.8"})
+    assert answer.status_code == 404
+    link = re.findall(r'href="([^"]+)"', answer.text)[0]
+    assert urljoin(f"/console/{path}", link) == "/console/"
+    assert "script" not in answer.text
+    assert client.get(f"/console/{path}").status_code == 401
+    assert client.get("/nowhere", headers={"accept": "text/html"}).status_code == 401
 
 
 @requirement("OPS-261")

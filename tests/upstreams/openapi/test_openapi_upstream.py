@@ -542,6 +542,11 @@ async def test_a_document_may_be_redirected_three_times_within_its_origin() -> N
             "openapi must name the JSON or YAML itself, often /openapi.json",
         ),
         (
+            Reply(b"[]", 200, {"content-type": "application/json"}),
+            "this is no OpenAPI document (no paths)",
+            "openapi must name the JSON or YAML itself, often /openapi.json",
+        ),
+        (
             Reply(status=401),
             "the server of its document answered 401",
             "it wants a credential, or another one: headers (Authorization) or oauth",

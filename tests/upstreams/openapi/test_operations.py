@@ -42,6 +42,21 @@ def test_an_operation_becomes_a_tool_with_name_description_and_hints() -> None:
     assert hints["put_pets"]["idempotentHint"]
 
 
+@requirement("UP-261")
+@pytest.mark.parametrize(
+    ("name", "description", "shown"),
+    [
+        ("create_ticket_tickets__id__post", "Open a ticket.", "Open a ticket."),
+        ("create_ticket_tickets__id__post", "", "Create Ticket"),
+        ("create_ticket", "Open a ticket.", "Create Ticket\n\nOpen a ticket."),
+    ],
+)
+def test_a_summary_that_the_framework_made_of_the_name_is_omitted(name: str, description: str, shown: str) -> None:
+    raw = {"operationId": name, "summary": "Create Ticket", "description": description}
+    read = reading({"/tickets/{id}": {"post": raw}}).operations
+    assert read[name].tool["description"] == shown
+
+
 @requirement("UP-28")
 def test_names_are_legal_unique_and_do_not_depend_on_their_order() -> None:
     paths = {

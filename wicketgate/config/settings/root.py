@@ -358,6 +358,12 @@ class Settings(Section):
             raise ValueError(f"has more than {_MAX_RULES} rules")
         return access
 
+    @field_validator("upstreams", mode="before")
+    @classmethod
+    def _none(cls, upstreams: Any) -> Any:
+        """A bare ``upstreams:``, whose entries are all comments, is an empty list."""
+        return () if upstreams is None else upstreams
+
     @field_validator("upstreams")
     @classmethod
     def _unique(cls, upstreams: tuple[UpstreamSettings, ...]) -> tuple[UpstreamSettings, ...]:

@@ -5,6 +5,7 @@ It leads a process group of its own, so that the processes it starts end with it
 
 import asyncio
 import os
+import re
 import signal
 import sys
 from collections.abc import Coroutine, Mapping, Sequence
@@ -12,10 +13,19 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Protocol, Self, cast
+from urllib.parse import unquote
 
 from wicketgate.upstreams.mcp.exchange import to_its_end, within
 
-_INHERITED = ("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER")
+_INHERITED = re.compile(
+    r"HOME|LOGNAME|PATH|SHELL|TERM|USER|LANG|LC_ALL|TMPDIR|XDG_[A-Z_]+"
+    r"|SSL_CERT_FILE|SSL_CERT_DIR|NODE_EXTRA_CA_CERTS|REQUESTS_CA_BUNDLE|CURL_CA_BUNDLE"
+    r"|(?i:(?:HTTP|HTTPS|ALL|NO)_PROXY|npm_config_(?:registry|cache|cafile|proxy|https_proxy|noproxy))"
+    r"|UV_(?:DEFAULT_INDEX|INDEX|INDEX_URL|EXTRA_INDEX_URL|CACHE_DIR|NATIVE_TLS|SYSTEM_CERTS)"
+)
+"""Where the machine, its proxies, trusted authorities and package indexes are; nothing else of our environment, which
+holds the secrets of other upstreams."""
+_PASSWORD = re.compile(r"://[^/?#\s]*?:([^/?#\s]+)@")
 GRACE_S = 2.0
 """Seconds that a child may take after the end of its input, and again after SIGTERM."""
 _SETTLE_S = 0.3
@@ -29,6 +39,17 @@ _MOST_GATHERED = 64 * 1024
 _LONELY = 8
 _AT_ONCE = 64
 """After so many turns with one message each, so many messages are written at once: to wait for others costs a turn."""
+
+
+def inherited(environ: Mapping[str, str]) -> dict[str, str]:
+    """Returns the variables that every stdio server gets."""
+    return {name: value for name, value in environ.items() if _INHERITED.fullmatch(name)}
+
+
+def inherited_secrets(environ: Mapping[str, str]) -> list[str]:
+    """Returns the passwords in those variables, such as that of a proxy, as they are written and decoded."""
+    found = [password for value in inherited(environ).values() for password in _PASSWORD.findall(value)]
+    return [*found, *map(unquote, found)]
 
 
 class ChildReader(Protocol):
@@ -97,17 +118,15 @@ class ChildProcess(asyncio.SubprocessProtocol):
         grace_s: float = GRACE_S,
         haste: asyncio.Event | None = None,
     ) -> Self:
-        """It inherits HOME, LOGNAME, PATH, SHELL, TERM and USER, and gets *env*. Servers installed beside this program
-        are found too, after those on PATH. *haste* ends its grace. Raises OSError."""
+        """The child gets *env* and what it inherits. Servers installed beside this program are found too, after those
+        on PATH. *haste* ends its grace. Raises OSError."""
         if cwd is not None and not await asyncio.to_thread(Path(cwd).is_dir):
             raise NotADirectoryError(cwd)
-        # Nothing else of our environment: it holds the secrets of other upstreams.
-        inherited = {name: os.environ[name] for name in _INHERITED if name in os.environ}
         path = os.pathsep.join([os.environ.get("PATH", os.defpath), str(Path(sys.executable).parent)])
         transport, child = await asyncio.get_running_loop().subprocess_exec(
             lambda: cls(reader, grace_s, haste),
             *command,
-            env={**inherited, "PATH": path, **env},
+            env={**inherited(os.environ), "PATH": path, **env},
             cwd=cwd,
             start_new_session=True,
         )

@@ -99,7 +99,7 @@ def read_document(data: bytes, name: str = "", other: OtherFile | None = None) -
     reader = PlainReader(name)
     root = reader.read(data, "")
     if not isinstance(root, dict):
-        raise DocumentRefused("the document is not an object" if root is not None else "the document is empty")
+        raise DocumentRefused("this is no OpenAPI document (no paths)" if root is not None else "the document is empty")
     # The version decides the dialect of the schemas.
     version = root.get("openapi")
     if "swagger" in root:

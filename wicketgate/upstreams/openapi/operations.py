@@ -156,7 +156,7 @@ class _OperationReader:
             body=inputs.body,
             accept=_accept_header(media_types),
             streams=streams,
-            tool=_tool(method, raw, inputs, None if streams else self._output(raw), streams),
+            tool=_tool(method, path, raw, inputs, None if streams else self._output(raw), streams),
             missing=self._security.missing(raw),
         )
 
@@ -182,11 +182,12 @@ def _check_path(path: str) -> None:
 
 
 def _tool(
-    method: str, raw: Mapping[str, Any], inputs: Inputs, output: Mapping[str, Any] | None, streams: bool
+    method: str, path: str, raw: Mapping[str, Any], inputs: Inputs, output: Mapping[str, Any] | None, streams: bool
 ) -> dict[str, Any]:
-    # Summary and description, unless one repeats the other.
+    # Summary and description, unless the summary repeats the other, or the name: FastAPI makes both of the function's.
     texts = [text.strip() for key in ("summary", "description") if isinstance(text := raw.get(key), str)]
-    if len(texts) == 2 and texts[1].startswith(texts[0]):
+    made = _letters(f"{raw.get('summary')}{path}{method}") == _letters(f"{raw.get('operationId')}")
+    if len(texts) == 2 and texts[1] and (made or texts[1].startswith(texts[0])):
         texts = texts[1:]
     if raw.get("deprecated") is True:
         texts.insert(0, "Deprecated.")
@@ -205,6 +206,10 @@ def _tool(
     if streams:
         tool["_meta"] = dict(SUBSCRIPTION)
     return tool
+
+
+def _letters(text: str) -> str:
+    return "".join(filter(str.isalnum, text.casefold()))
 
 
 def _accept_header(media_types: frozenset[str]) -> str:

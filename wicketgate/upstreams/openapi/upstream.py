@@ -443,7 +443,7 @@ class OpenApiUpstream:
             self._failed(str(reason), reason.mend)
         except DocumentRefused as reason:
             # It is not read again until it changes: its source returns None.
-            self._failed(str(reason))
+            self._failed(str(reason), _DOCUMENT_PATH if self._source.url else "")
         except UpstreamUnavailable:
             mend = "a line of the log with 'no token' says why; look at oauth"
             self._failed("no credential for it could be had", mend)
