@@ -90,7 +90,8 @@ def screen(server: str, listing: Sequence[Any], policy: PinPolicy, former: Scree
     """Sorts the tools of *listing* by *policy*. Linear: 10,000 tools take about a quarter of a second.
 
     *former* is the outcome of an earlier listing of *server* under the same policy: an object that was kept without
-    signs is kept again unread (CARD-40).
+    signs is kept again unread (CARD-40). The first definition of a name decides: a twin that may not be kept is replaced
+    by the first, which the catalog reports as a twin (CARD-36).
     """
     pinned = {} if policy.pins is None else policy.pins.get(server, {})
     kept: list[Any] = []
@@ -98,21 +99,28 @@ def screen(server: str, listing: Sequence[Any], policy: PinPolicy, former: Scree
     flagged: dict[str, tuple[str, ...]] = {}
     address = address_of(server)
     plain = _kept_without_signs(former, address) if former is not None else frozenset[int]()
+    first: dict[str | None, Any] = {}
     for definition in listing:
-        name = None if id(definition) in plain else _name(definition, address)
-        if name is None:
+        name = _name(definition, address)
+        if is_first := name is None or name not in first:
+            first[name] = definition
+        if not is_first and name in held:
+            continue
+        if name is None or id(definition) in plain:
             kept.append(definition)
             continue
         # Compare with the pin, then look for suspicious signs that no person has accepted.
         verdict = _verdict(definition, pinned.get(name), policy)
         trusted = verdict is None and name in pinned and pinned[name].trusted
         signs = () if trusted else suspicious_signs(definition)
-        if signs:
+        if signs and (is_first or verdict is None):
             flagged[name] = signs
         if verdict is None and signs and policy.hold_suspicious:
             verdict = Held("suspicious", signs=signs)
         if verdict is None:
             kept.append(definition)
+        elif not is_first:
+            kept.append(first[name])
         else:
             held[name] = verdict
     gone = tuple(sorted(pinned.keys() - {_name(definition, address) for definition in listing})) if pinned else ()
@@ -120,8 +128,8 @@ def screen(server: str, listing: Sequence[Any], policy: PinPolicy, former: Scree
 
 
 def _name(definition: object, address: str) -> str | None:
-    name = definition.get(address) if isinstance(definition, Mapping) else None
-    return name if isinstance(name, str) else None
+    name = definition.get(address) if type(definition) is dict or isinstance(definition, Mapping) else None
+    return name if type(name) is str else None
 
 
 def _kept_without_signs(former: Screened, address: str) -> frozenset[int]:
