@@ -169,7 +169,9 @@ def test_a_tool_has_a_card_whatever_its_name(name: str, server: str) -> None:
 
 @requirement("CARD-24", "CARD-37")
 def test_a_tool_whose_card_cannot_fit_is_not_browsed_and_the_others_are() -> None:
-    found = build_catalog({NO_ROOM: [definition("a", annotations={"readOnlyHint": True}), definition(TOO_LONG)]}, tokens())
+    found = build_catalog(
+        {NO_ROOM: [definition("a", annotations={"readOnlyHint": True}), definition(TOO_LONG)]}, tokens()
+    )
     (held,) = found.quarantine
     assert held.startswith(f"{NO_ROOM}:{TOO_LONG}#")
     assert "hard cap" in found.quarantine[held]

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from wicketgate.catalog.definition_change import DefinitionChange, compare_definitions, declared, definition_digest
+from wicketgate.catalog.shown_words import HIDDEN, safe_sources, visible, words_of
 
 HeldFor = Literal["changed", "new", "suspicious"]
 
@@ -70,8 +71,9 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Screened:
-    """*kept* is what may become tools, in order, unreadable definitions included: the catalog says what is wrong with
-    them. *held* and *flagged* (the signs) go by the tool's own name; *gone* are pinned tools that are not there."""
+    """*kept* is what may become tools, in order, without hidden characters in its words, and with unreadable
+    definitions: the catalog says what is wrong with them. *held* and *flagged* (the signs) go by the tool's own name;
+    *gone* are pinned tools that are not there."""
 
     kept: tuple[Any, ...] = ()
     held: Mapping[str, Held] = field(default_factory=dict)
@@ -90,8 +92,8 @@ def screen(server: str, listing: Sequence[Any], policy: PinPolicy, former: Scree
     """Sorts the tools of *listing* by *policy*. Linear: 10,000 tools take about a quarter of a second.
 
     *former* is the outcome of an earlier listing of *server* under the same policy: an object that was kept without
-    signs is kept again unread (CARD-40). The first definition of a name decides: a twin that may not be kept is replaced
-    by the first, which the catalog reports as a twin (CARD-36).
+    signs is kept again unread (CARD-40). The first definition of a name decides: a twin that may not be kept is
+    replaced by the first, which the catalog reports as a twin (CARD-36).
     """
     pinned = {} if policy.pins is None else policy.pins.get(server, {})
     kept: list[Any] = []
@@ -118,7 +120,9 @@ def screen(server: str, listing: Sequence[Any], policy: PinPolicy, former: Scree
         if verdict is None and signs and policy.hold_suspicious:
             verdict = Held("suspicious", signs=signs)
         if verdict is None:
-            kept.append(definition)
+            # Hidden characters are a sign, so only a definition with signs, or a trusted one, may have some.
+            shown = visible(definition, words_of(address)) if signs or trusted else definition
+            kept.append(safe_sources(shown))
         elif not is_first:
             kept.append(first[name])
         else:
@@ -221,14 +225,6 @@ def _definition(listing: Sequence[Any], address: str, name: str) -> Mapping[str,
 
 MAX_SIGNS = 5
 
-# Control characters, soft hyphen, zero-width and bidirectional marks, invisible operators, fillers, tags. Not the
-# selectors and joiners that emoji and several scripts need, unless there are more of them in a row than these have.
-HIDDEN = (
-    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u180e\u200b\u200e\u200f\u2028-\u202e"
-    "\u2060-\u206f\u3164\ufeff\uffa0\ufff9-\ufffb\U000e0000-\U000e0fff]"
-    "|(?<=[\x00-\x7f])[\u200c\u200d]{1,2}(?=[\x00-\x7f])|[\u200c\u200d\ufe00-\ufe0f]{3,}"
-)
-"""A pattern of characters that nobody sees."""
 _HIDDEN = re.compile(HIDDEN)
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 
