@@ -42,8 +42,9 @@ def repair(args: object, schema: ForeignSchema, *, tolerant: bool = True) -> tup
     """Returns *args* repaired, and the list of repairs; *args* itself without any. Never raises.
 
     Rules: ``omit_null`` for an optional property; if *tolerant*, also ``strip_bom`` and ``json_to_object`` or
-    ``json_to_array`` for JSON text (the whole of *args* included), ``str_to_integer``, ``str_to_number``, ``str_to_boolean``. A value is left alone where the schema declares no type,
-    where it takes strings, and under a name that the schema does not know. Linear in *args*, at most 100 repairs.
+    ``json_to_array`` for JSON text (the whole of *args* included), ``str_to_integer``, ``str_to_number``,
+    ``str_to_boolean``. A value is left alone where the schema declares no type, where it takes strings, and under a
+    name that the schema does not know. Linear in *args*, at most 100 repairs.
     """
     return _Repairer(schema, tolerant).repair(args)
 
