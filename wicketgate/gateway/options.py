@@ -170,8 +170,8 @@ class RuntimePolicies:
     disabled ones: their names are no other's namespace. *per_actor* and *per_tool* limit the executions within a minute
     (``quota.Quota``). *words* find tools besides their definitions: texts by pattern, as rules match or with the
     hash of an id: ``{"github:list_commits": ["history", "git log"]}``. *learn* says whose runs teach
-    which words lead to which tool (BROWSE-42). *own_pages* are the places (``place_of``) of our own pages, and *distant*
-    the upstreams on other machines.
+    which words lead to which tool (BROWSE-42). *own_pages* are the places (``place_of``) of our own pages, and
+    *distant* the upstreams on other machines.
     """
 
     calls: Mapping[str, CallPolicy] = field(default_factory=dict)

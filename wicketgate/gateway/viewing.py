@@ -16,6 +16,7 @@ from wicketgate.gateway.archive import (
 )
 from wicketgate.gateway.audited_call import Audit, AuditedCall
 from wicketgate.gateway.kept_calls import KeptCalls, Row, lost
+from wicketgate.gateway.named_links import NamedLink, NamedLinks
 from wicketgate.gateway.running_calls import RunningCall, RunningCalls
 from wicketgate.gateway.snapshot import Snapshot
 from wicketgate.ports import CallContext
@@ -38,6 +39,14 @@ class Viewing:
         self._archive = archive
         self._running = running
         self._kept = kept
+        self.links = NamedLinks()
+
+    def link(self, wanted: str, context: CallContext) -> NamedLink | None:
+        """Returns the link that *wanted* names, if a tool that this caller may still use gave it to this actor."""
+        (snapshot, access), identity = self._in_force(), context.identity
+        link = self.links.find(identity.actor, wanted)
+        usable = link is not None and may_view(snapshot.catalog, access, f"link:{link.tool_id}:", identity)
+        return link if usable else None
 
     async def view(self, handle: str, selector: object, context: CallContext) -> View:
         """A bounded part of an artifact that this actor owns (EXEC-29, EXEC-34). Raises ViewFailed."""
