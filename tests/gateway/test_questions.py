@@ -121,7 +121,7 @@ def form(name: str = "value", message: str = "m", **field: Any) -> dict[str, Any
     ],
 )
 def test_a_form_that_asks_for_a_credential_is_put_to_nobody(asked: dict[str, Any]) -> None:
-    with pytest.raises(QuestionRefused, match="credential|key of the gate"):
+    with pytest.raises(QuestionRefused, match=r"credential|key of the gate"):
         question_of("rec", asked)
 
 
@@ -173,5 +173,5 @@ def test_no_page_is_ours_and_loopback_is_for_servers_on_this_machine(url: str, f
         if is_put:
             assert question_of("rec", page, PageRules(OWN, loopback=is_near))["url"] == url
         else:
-            with pytest.raises(QuestionRefused, match="gate|machine"):
+            with pytest.raises(QuestionRefused, match=r"gate|machine"):
                 question_of("rec", page, PageRules(OWN, loopback=is_near))
