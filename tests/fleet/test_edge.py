@@ -220,7 +220,7 @@ async def test_progress_log_messages_and_questions_are_masked_too() -> None:
 async def test_no_hidden_or_control_character_is_in_progress_log_messages_or_refusals() -> None:
     async def handler(name: str, arguments: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]:
         await context.caller.progress(1, None, "half\x1b[2J done\u202e")
-        await context.caller.log("info", {"a\tb": ["one\x9b\r\n\ttwo", 5, None]}, "log\x07ger")
+        await context.caller.log("info", {"a\t\x1bb": ["one\x9b\r\n\ttwo", 5, None]}, "log\x07ger")
         raise UpstreamRefused("shop refused it.", code=-32001, refusal="no\x1b[31m such", data={"raw": "\x1b"})
 
     caller = RecordingCaller()

@@ -121,8 +121,9 @@ def screen(server: str, listing: Sequence[Any], policy: PinPolicy, former: Scree
             verdict = Held("suspicious", signs=signs)
         if verdict is None:
             # Hidden characters are a sign, so only a definition with signs, or a trusted one, may have some.
-            shown = visible(definition, words_of(address)) if signs or trusted else definition
-            kept.append(safe_sources(shown))
+            # The entry of a skill is no plain object, and its words are judged where it is read.
+            plain_words = not (signs or trusted) or type(definition) is not dict
+            kept.append(safe_sources(definition if plain_words else visible(definition, words_of(address))))
         elif not is_first:
             kept.append(first[name])
         else:

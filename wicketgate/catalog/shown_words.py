@@ -35,8 +35,8 @@ def shown_offer(item: Mapping[str, Any], address: str) -> Mapping[str, Any]:
 
 
 def visible(value: T, keys: Collection[str] | None = None) -> T:
-    """Returns a copy of JSON without hidden and control characters in its strings, or in those under *keys*. Tabs and
-    line feeds stay."""
+    """Returns a copy of JSON without hidden and control characters in its strings and names, or only in the strings
+    under *keys*. Tabs and line feeds stay."""
     root: list[Any] = [value]
     waiting: list[tuple[Any, Any]] = [(root, 0)]
     while waiting:
@@ -46,7 +46,9 @@ def visible(value: T, keys: Collection[str] | None = None) -> T:
             if keys is None or place in keys:
                 holder[place] = _HIDDEN.sub("", each)
         elif isinstance(each, Mapping):
-            holder[place] = copy = dict(each)
+            holder[place] = copy = (
+                {_HIDDEN.sub("", key): inner for key, inner in each.items()} if keys is None else dict(each)
+            )
             waiting += [(copy, key) for key in copy]
         elif isinstance(each, list | tuple):
             holder[place] = items = list(each)

@@ -29,16 +29,14 @@ from wicketgate.faces.meta_tool import (
 )
 from wicketgate.faces.surface import Refusal, SurfaceResult, SurfaceTool, UnknownTool
 from wicketgate.faces.uris import shown_uri
-from wicketgate.gateway.archive import CALL_HANDLE, no_such_artifact
+from wicketgate.gateway.archive import CALL_HANDLE, NamedLink, no_such_artifact, part_of
 from wicketgate.gateway.browsing import Browse
 from wicketgate.gateway.calls import DryRun
-from wicketgate.gateway.named_links import NamedLink
 from wicketgate.gateway.options import Meter, NoMeter
 from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.ports import CallContext
 from wicketgate.results.bulk import utf8
 from wicketgate.results.envelope import mcp_result_to_envelope
-from wicketgate.results.selector import select
 from wicketgate.results.view import View
 
 MAX_TOP_K = 50
@@ -219,7 +217,7 @@ class GatewayFace:
         selector = fields.get("selector")
         if handle.startswith(f"{CALL_HANDLE}:"):
             return await self._long_calls.view(handle, selector, context)
-        link = self._runtime.viewing.link(handle, context)
+        link = await self._runtime.viewing.link(handle, context)
         if link is not None and self.read_resource is not None:
             view = await _view_link(self.read_resource, link, handle, selector, context)
         else:
@@ -247,11 +245,7 @@ async def _view_link(read: ReadResource, link: NamedLink, handle: str, selector:
     )[1:]
     data, media_type, _ = next(iter(binaries.values()), (b"", "text/plain", ""))
     data = utf8(text) if text and len(binaries) > 1 else data
-    try:
-        return await asyncio.to_thread(select, data, media_type, selector)
-    except ViewFailed as error:
-        error.path = handle
-        raise
+    return await part_of(data, media_type, selector, handle)
 
 
 def _definition(tool: SurfaceTool) -> str:

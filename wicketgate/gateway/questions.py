@@ -8,11 +8,11 @@ import re
 import unicodedata
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from ipaddress import ip_address
 from typing import Any
 from urllib.parse import urlsplit
 
 from wicketgate.catalog.card import one_line
+from wicketgate.net.guard import is_loopback
 from wicketgate.results.bulk import outweighs
 
 CANCELLED: Mapping[str, Any] = {"action": "cancel"}
@@ -25,7 +25,6 @@ _MAX_VALUES = 10_000
 _MAX_UNITS = 5_000
 """Of one value or sixteen characters: each character is looked at, on the event loop."""
 _MAX_PAGES = 10
-_LOOPBACK = ("localhost", "localhost.")
 # In values of these a program compares characters, so they are not folded: with hidden ones the question is refused.
 _EXACT = frozenset({"enum", "const", "default", "pattern"})
 _FIELDS: Mapping[str, tuple[str, ...]] = {"form": ("requestedSchema",), "url": ("url", "elicitationId")}
@@ -40,14 +39,11 @@ _INTRO = re.compile(r"`[^`]{1,80}` asks\b")
 _OUR_NAME = re.compile(r"wicketgate(?:asks|needs|wants|re(?:quest|quire)s)")
 _NO_LETTERS = re.compile(r"[^a-z]+")
 _DIGITS_AS_LETTERS = str.maketrans("013457@$", "oieastas")
-_KEY = re.compile(r"\bwg_")
 _CREDENTIAL = (
-    r"(?:passw(?:or)?d|pass(?:phrase|code)|secret(?!ar)|credential|one[\W_]*time[\W_]*code|\b(?:otp|cvv|cvc)\b"
+    r"(?:\bwg_|passw(?:or)?d|pass(?:phrase|code)|secret(?!ar)|credential|one[\W_]*time[\W_]*code|\b(?:otp|cvv|cvc)\b"
     r"|(?:api|access|private|signing|ssh)[\W_]*key|(?:access|api|auth|bearer|refresh|session)[\W_]*token)"
 )
-_CREDENTIALS = re.compile(_CREDENTIAL)
-_ASKS_FOR_ONE = re.compile(rf"\b(?:enter|type|paste|provide|give|send|tell)\b[^.?!]{{0,60}}{_CREDENTIAL}")
-_FIELD_TEXTS = ("title", "description")
+_ASKS_FOR_ONE = re.compile(rf"\bwg_|\b(?:enter|type|paste|provide|give|send|tell)\b[^.?!]{{0,60}}{_CREDENTIAL}")
 _APPROVAL = re.compile(r"\bmay\b.{1,400}?\bbe (?:run|executed|called) with\b", re.DOTALL)
 
 
@@ -72,7 +68,7 @@ def place_of(url: str) -> str:
     parts = urlsplit(url)
     host = (parts.hostname or "").removesuffix(".")
     port = parts.port or (443 if parts.scheme == "https" else 80)
-    return f"{'localhost' if _is_loopback(host) else host}:{port}"
+    return f"{'localhost' if is_loopback(host) else host}:{port}"
 
 
 def question_of(server: str, params: object, rules: PageRules = ANY_PAGE) -> dict[str, Any]:
@@ -103,8 +99,6 @@ def question_of(server: str, params: object, rules: PageRules = ANY_PAGE) -> dic
             raise QuestionRefused("speaks in the name of another server")
         if _OUR_NAME.search(_NO_LETTERS.sub("", text.translate(_DIGITS_AS_LETTERS))):
             raise QuestionRefused("speaks in the name of the gate")
-        if mode == "form" and _KEY.search(text):
-            raise QuestionRefused("asks for a key of the gate")
     if mode == "form" and (_ASKS_FOR_ONE.search(_as_people_read(message[:_MAX_CHARS])) or _has_secret_field(shown)):
         raise QuestionRefused("asks for a credential in a form")
     shown["message"] = intro + _lines(message)
@@ -146,8 +140,8 @@ def _has_secret_field(form: Mapping[str, Any]) -> bool:
     for name, field in fields.items() if isinstance(fields, Mapping) else ():
         if not isinstance(field, Mapping) or field.get("type") == "boolean" or "enum" in field or "oneOf" in field:
             continue
-        words = [name, *(text for key in _FIELD_TEXTS if isinstance(text := field.get(key), str))]
-        if field.get("format") == "password" or any(_CREDENTIALS.search(_as_people_read(word)) for word in words):
+        words = _as_people_read(f"{name} {field.get('title')} {field.get('description')}")
+        if field.get("format") == "password" or re.search(_CREDENTIAL, words):
             return True
     return False
 
@@ -163,23 +157,14 @@ def _host(url: object, rules: PageRules) -> str:
         raise QuestionRefused("has a link that is not a plain URL") from None
     if not host or len(host) > _MAX_HOST or not _PLAIN_HOST.fullmatch(host) or user is not None or "@" in parts.netloc:
         raise QuestionRefused("has a link without a plain host")
-    if parts.scheme != "https" and not (parts.scheme == "http" and _is_loopback(host)):
+    if parts.scheme != "https" and not (parts.scheme == "http" and is_loopback(host.removesuffix("."))):
         raise QuestionRefused("has a link that is not https")
     if place_of(url) in rules.ours:
         raise QuestionRefused("has a link to a page of the gate")
-    if _is_loopback(host) and not rules.loopback:
+    if is_loopback(host.removesuffix(".")) and not rules.loopback:
         raise QuestionRefused("has a link to this machine, and its server is not here")
     shown = f"[{host}]" if ":" in host else host
     return shown if port is None else f"{shown}:{port}"
-
-
-def _is_loopback(host: str) -> bool:
-    if host in _LOOPBACK:
-        return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _folded(schema: Any) -> Any:

@@ -297,7 +297,6 @@ class ProxyRuntime:
             if show is not None:
                 show(called)
             execution = await self._archive.keep(called.result, called.item, context.identity.actor, called.notes)
-            self.viewing.links.note(context.identity.actor, called.item, called.result)
             await self._note_run(called, context)
             meta = called.result.get("_meta")
             return replace(execution, meta=meta) if isinstance(meta, Mapping) and not is_bulky(meta) else execution

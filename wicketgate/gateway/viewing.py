@@ -8,6 +8,7 @@ from wicketgate.access.policy import AccessPolicy
 from wicketgate.gateway.archive import (
     Archive,
     Execution,
+    NamedLink,
     handle_parts,
     may_view,
     no_such_artifact,
@@ -16,7 +17,6 @@ from wicketgate.gateway.archive import (
 )
 from wicketgate.gateway.audited_call import Audit, AuditedCall
 from wicketgate.gateway.kept_calls import KeptCalls, Row, lost
-from wicketgate.gateway.named_links import NamedLink, NamedLinks
 from wicketgate.gateway.running_calls import RunningCall, RunningCalls
 from wicketgate.gateway.snapshot import Snapshot
 from wicketgate.ports import CallContext
@@ -39,12 +39,13 @@ class Viewing:
         self._archive = archive
         self._running = running
         self._kept = kept
-        self.links = NamedLinks()
 
-    def link(self, wanted: str, context: CallContext) -> NamedLink | None:
+    async def link(self, wanted: str, context: CallContext) -> NamedLink | None:
         """Returns the link that *wanted* names, if a tool that this caller may still use gave it to this actor."""
+        if ":" in (tool_id := handle_parts(wanted)[1]) and "/" not in tool_id:
+            return None  # the handle of an artifact
+        link = await self._archive.link(wanted, context.identity.actor)
         (snapshot, access), identity = self._in_force(), context.identity
-        link = self.links.find(identity.actor, wanted)
         usable = link is not None and may_view(snapshot.catalog, access, f"link:{link.tool_id}:", identity)
         return link if usable else None
 
