@@ -62,7 +62,7 @@ def safe_sources(shown: Mapping[str, Any]) -> Mapping[str, Any]:
     entries in the policy of its page (``_meta.ui.csp``) that allow any host. *shown* itself if it has none of these."""
     icons, meta = shown.get("icons"), shown.get("_meta")
     if isinstance(icons, list) and len(kept := list(filter(_is_safe_icon, icons))) < len(icons):
-        shown = {**shown, "icons": kept}
+        shown = {key: value for key, value in shown.items() if key != "icons"} | ({"icons": kept} if kept else {})
     ui = meta.get("ui") if isinstance(meta, Mapping) else None
     csp = ui.get("csp") if isinstance(ui, Mapping) else None
     if isinstance(meta, Mapping) and isinstance(ui, Mapping) and isinstance(csp, Mapping):
