@@ -224,7 +224,7 @@ async def test_links_in_a_result_lead_back_to_its_server_and_the_rest_is_as_it_c
     assert embedded["resource"] == {"uri": "my.git+demo://x", "text": "see demo://x"}
     assert others == [
         WEB,
-        {**WEB, "icons": []},
+        WEB,
         TEXT_BLOCK,
         {"type": "resource_link", "uri": 5},
         {"type": "resource"},

@@ -80,7 +80,7 @@ async def test_resources_show_plain_words_safe_icons_and_pages_of_named_hosts() 
     icons = [{"src": "javascript:alert(1)"}]
     offers = await offers_of(Page([{"uri": "ui://a", "name": "p\x1bage", "icons": icons, "_meta": {"ui": CSP}}]))
     listed = (await offers.list_all("resources", OWNER)).items
-    assert listed == [{"uri": "ui://alpha/a", "name": "page", "icons": [], "_meta": {"ui": SAFE_CSP}}]
+    assert listed == [{"uri": "ui://alpha/a", "name": "page", "_meta": {"ui": SAFE_CSP}}]
     read = await offers.read_resource({"uri": "ui://alpha/a"}, OWNER)
     assert read["contents"] == [{"uri": "ui://alpha/a", "text": "\x1b", "_meta": {"ui": SAFE_CSP}}]
 
