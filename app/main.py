@@ -274,7 +274,12 @@ def _add_paths(
             max_values=max_values,
         ),
         health_router(
-            gate.runtime, gate.fleet, lambda: doors.ready and gate.ready(), gate.storage_state, gate.issuers.states
+            gate.runtime,
+            gate.fleet,
+            lambda: doors.ready and gate.ready(),
+            gate.records,
+            gate.storage_state,
+            gate.issuers.states,
         ),
         metrics_router(read_metrics, CONTENT_TYPE),
         operations_router(gate.operations, gate.shares.calls, max_values),

@@ -118,6 +118,7 @@ def health_router(
     runtime: ProxyRuntime,
     fleet: MultiplexUpstream,
     ready: Callable[[], bool],
+    records: Callable[[], Awaitable[bool]],
     storage: Callable[[], StorageState],
     issuers: Callable[[], Sequence[IssuerState]],
 ) -> APIRouter:
@@ -135,17 +136,18 @@ def health_router(
         """200 when requests are taken, else 503; the same body with both. A credential with the permission `ops:read`
         gets the details; without one, or with one that is not valid, the answer is `ready` alone."""
         identity: Identity | None = request.scope.get("state", {}).get("identity")
-        body = details() if identity is not None and identity.allows("ops:read") else Readiness(ready=ready())
+        is_ready = ready() and await records()
+        body = details(is_ready) if identity is not None and identity.allows("ops:read") else Readiness(ready=is_ready)
         return JSONResponse(body.model_dump(), 200 if body.ready else 503)
 
-    def details() -> ReadinessDetails:
+    def details(is_ready: bool) -> ReadinessDetails:
         catalog = runtime.catalog()
         troubles = runtime.troubles()
         screened = runtime.screened()
         tools = Counter(item.server for item in catalog.tools.values())
         store = storage()
         return ReadinessDetails(
-            ready=ready(),
+            ready=is_ready,
             catalog=CatalogHealth(
                 version=catalog.version,
                 tools=len(catalog.tools),

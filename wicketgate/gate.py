@@ -310,6 +310,10 @@ class Gate:
         """Returns true once the upstreams had their turn, until the first sign of a stop."""
         return self.lifecycle.ready()
 
+    async def records(self) -> bool:
+        """Returns true while calls can be audited; otherwise all of them are refused."""
+        return self.auditor is None or await self.auditor.ready()
+
     def taking(self) -> bool:
         """Returns true while requests are taken: once the upstreams had their turn, until the drain begins."""
         return self.lifecycle.taking()

@@ -20,7 +20,9 @@ from wicketgate.catalog.tool_id import hash8, parse_tool_id
 from wicketgate.errors import CatalogError, HydrateFailed, PathNotFound
 
 TOO_LONG = "".join(f"Q{i}z_x" for i in range(25))[:128]
-LONG_SERVER = "q7z_x" * 12
+LONG_SERVER = "q7z_x" * 10
+NO_ROOM = "q0x9z1" * 10
+"""As a namespace it leaves no room on a card for a name, however short that is cut."""
 
 
 def catalog(previous: Catalog | None = None, infer: tuple[str, ...] = (), **definitions: Any) -> Catalog:
@@ -154,13 +156,26 @@ def test_what_is_not_well_formed_is_skipped_and_told_by_its_index() -> None:
     assert found.skipped[1] == SkippedDefinition("files", 2, "definition: not an object")
 
 
+@requirement("CARD-9")
+@pytest.mark.parametrize("server", ["files", LONG_SERVER])
+@pytest.mark.parametrize("name", ["QXZ" * 40, TOO_LONG, "Ω" * 70])
+def test_a_tool_has_a_card_whatever_its_name(name: str, server: str) -> None:
+    found = build_catalog({server: [definition(name), definition(name + "q")]}, tokens())
+    assert not found.quarantine
+    assert {made.upstream_name for made in found.items.values()} == {name, name + "q"}
+    assert all(tokens().count(render_card(found.card(tool_id)) + "\n") <= 80 for tool_id in found.items)
+    assert {card.id for card in found.cards_at((server,))} == set(found.items)
+
+
 @requirement("CARD-24", "CARD-37")
 def test_a_tool_whose_card_cannot_fit_is_not_browsed_and_the_others_are() -> None:
-    found = build_catalog({LONG_SERVER: [definition("read"), definition(TOO_LONG)]}, tokens())
+    found = build_catalog(
+        {NO_ROOM: [definition("a", annotations={"readOnlyHint": True}), definition(TOO_LONG)]}, tokens()
+    )
     (held,) = found.quarantine
-    assert held.startswith(f"{LONG_SERVER}:{TOO_LONG}#")
+    assert held.startswith(f"{NO_ROOM}:{TOO_LONG}#")
     assert "hard cap" in found.quarantine[held]
-    assert [card.name for card in found.cards_at((LONG_SERVER,))] == ["read"]
+    assert [card.name for card in found.cards_at((NO_ROOM,))] == ["a"]
     assert held not in [tool_id for tool_id, _ in found.router.route(TOO_LONG, 5)]
     assert held not in found.items
     assert list(found.tools) == sorted([held, one(found)])
@@ -425,7 +440,7 @@ def test_a_catalog_by_hand_is_browsed_and_hydrated_like_any_other() -> None:
 def test_a_catalog_by_hand_refuses_two_tools_of_one_id_and_browses_nothing_that_cannot_be_a_card() -> None:
     with pytest.raises(CatalogError, match="github:create_issue"):
         Catalog([item("create_issue"), item("create_issue")])
-    too_large = item(TOO_LONG, LONG_SERVER)
+    too_large = item(TOO_LONG, NO_ROOM)
     made = Catalog([too_large])
     assert (made.all(), list(made.quarantine)) == ((), [too_large.id])
 

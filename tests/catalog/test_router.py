@@ -369,6 +369,16 @@ def test_nothing_visible_gives_nothing() -> None:
     assert LARGE_ROUTER.route("create an issue. Then send a message", 10, lambda tool_id: False) == []
 
 
+@requirement("BROWSE-80")
+@pytest.mark.parametrize("hidden", ["zebra", "forge"])
+@pytest.mark.parametrize("query", ["create {}", "create {} in a repository that has a wiki and a board for people"])
+def test_a_word_that_only_hidden_tools_have_scores_like_an_unknown_word(query: str, hidden: str) -> None:
+    shown = [item for item in LARGE if "issue" not in item.id]
+    found = Router.build([*shown, *(tool(f"a:{hidden}_{number}", hidden) for number in range(3))])
+    unknown = found.route(query.format("qqqq"), 10, lambda tool_id: not tool_id.startswith("a:"))
+    assert found.route(query.format(hidden), 10, lambda tool_id: not tool_id.startswith("a:")) == unknown
+
+
 @pytest.mark.parametrize("k", [0, -1])
 def test_no_place_means_no_tool(k: int) -> None:
     assert LARGE_ROUTER.route("create issue", k) == []

@@ -17,7 +17,7 @@ from wicketgate.catalog.tool_id import (
     infer_namespace,
     near_ids,
     parse_tool_id,
-    shorten_tool_id,
+    shorter_tool_ids,
 )
 from wicketgate.errors import CatalogError
 
@@ -168,9 +168,10 @@ def test_a_shortened_id_has_64_characters_of_the_name_and_the_hash_of_all() -> N
     long, digest = "n" * 65, hash8("n" * 65, None)
     for version, told in ((None, ""), ("2", "@2")):
         tool_id = derive_tool_id(long, None, version, "files")
-        assert shorten_tool_id(tool_id, long, None) == f"files:{'n' * 64}{told}#{digest}"
-    short = derive_tool_id("n" * 64, None, "2", "files")
-    assert shorten_tool_id(short, "n" * 64, None) == short
+        assert list(shorter_tool_ids(tool_id, long, None)) == [
+            f"files:{'n' * most}{told}#{digest}" for most in (64, 32, 16)
+        ]
+    assert list(shorter_tool_ids(derive_tool_id("n" * 16, None, "2", "files"), "n" * 16, None)) == []
 
 
 @requirement("CARD-8", "CARD-9")

@@ -13,7 +13,7 @@ from tests.support.requirement import requirement
 from tests.support.service import KEY, FileServer, running_service
 from tests.support.supervised import connected
 from wicketgate.access.identity import Identity
-from wicketgate.config.runtime import call_policies
+from wicketgate.config.runtime import call_policies, runtime_policies
 from wicketgate.config.settings import Settings, UpstreamSettings
 from wicketgate.config.upstreams import fetching_program, make_upstream
 from wicketgate.net import Outgoing
@@ -99,3 +99,14 @@ def test_kept_results_are_shared_among_actors_only_where_the_upstream_says_so() 
 )
 def test_a_program_that_fetches_its_server_is_known_by_its_command(command: str, program: str) -> None:
     assert fetching_program(command.split()) == program
+
+
+@requirement("ROUTE-74")
+def test_questions_of_a_server_lead_to_no_page_of_ours_and_to_loopback_only_from_here() -> None:
+    upstreams: list[Any] = [{"name": "started", "command": ["x"]}]
+    urls = {"near": "http://127.0.0.1:9/mcp", "far": "https://tools.example/mcp"}
+    upstreams += [{"name": name, "url": url} for name, url in urls.items()]
+    server = {"public_url": "https://gate.example", "port": 8123}
+    policies = runtime_policies(Settings.model_validate({"upstreams": upstreams, "server": server}))
+    assert set(policies.own_pages) == {"gate.example:443", "localhost:8123"}
+    assert [policies.pages_for(name).loopback for name in ("started", "near", "far")] == [True, True, False]

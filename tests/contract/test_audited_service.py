@@ -3,18 +3,21 @@ ACCESS-66)."""
 
 import hashlib
 import json
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.contract.test_approvals import GATED, READ, Conversation, asked
+from tests.support.audit_memory import AuditMemory
 from tests.support.mcp_client import call_statelessly
 from tests.support.requirement import requirement
 from tests.support.script import ScriptModel, calls, says
 from tests.support.service import SUSPENDED_KEY, FileServer, running_service
 from tests.support.ways import on_the_way
 from wicketgate.errors import ConfigError
+from wicketgate.gateway.audit import Attached, Auditor
 from wicketgate.gateway.audit_events import PER_SOURCE
 
 Record = dict[str, Any]
@@ -135,3 +138,15 @@ async def test_a_key_that_is_configured_later_counts_from_then_on(tmp_path: Path
         (await service.http.post("/operations/call", json=body)).raise_for_status()
     kinds = [record["arguments_sha256"].startswith("hmac:") for record in records(tmp_path, "execute")]
     assert kinds == [False, False, True, True]
+
+
+@requirement("OPS-10")
+async def test_the_service_is_not_ready_while_a_critical_audit_sink_cannot_be_written() -> None:
+    async with running_service(upstreams=[FileServer()]) as service:
+        for is_critical in (False, True):
+            full = AuditMemory()
+            full.broken = True
+            service.app.state.gate.auditor = Auditor([Attached("disk", full, is_critical)], wall_clock=time.time)
+            for headers in ({"Accept": "*/*"}, {"Authorization": ""}):
+                answer = await service.http.get("/readyz", headers=headers)
+                assert (answer.status_code, answer.json()["ready"]) == ((503, False) if is_critical else (200, True))

@@ -152,3 +152,9 @@ async def test_in_process_the_same_history_is_read() -> None:
     request = parse_chat_request(body({"role": "user", "content": "hi"}, ANSWER, RESULT))
     assert [message.content for message in request.messages] == ["hi", "", "one"]
     assert json.loads(request.model_dump_json())["messages"][2]["content"] == "one"
+
+
+@requirement("CHAT-107")
+def test_a_role_that_is_none_is_refused_with_all_that_are() -> None:
+    with pytest.raises(InvalidRequest, match=r"messages\.0\.role: .*'developer'"):
+        parse_chat_request(body({"role": "boss", "content": "a"}))

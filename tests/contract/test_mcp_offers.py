@@ -19,10 +19,12 @@ from pydantic import AnyUrl
 from tests.support.feature_server import NOTE
 from tests.support.mcp_client import NEW, OLD, mcp_client
 from tests.support.requirement import requirement
+from tests.support.script import ScriptModel, calls, says
 from tests.support.service import BOUND_S, OTHER_KEY, READER_KEY, FileServer, RunningService, running_service
 from tests.support.warm_server import warm
 from wicketgate.config.settings import Settings
 from wicketgate.faces.mcp.offers import MISSING_KEY
+from wicketgate.models.provider import ToolCall
 from wicketgate.ports import Upstream
 from wicketgate.upstreams.mcp.eras import Mode
 from wicketgate.upstreams.mcp.stdio import stdio_transport
@@ -302,3 +304,43 @@ async def test_what_was_refused_is_on_record_like_what_was_read(tmp_path: Path) 
         ("reader", "read", "invalid"),
         ("reader", "prompt", "denied"),
     ]
+
+
+async def viewed(client: Client, handle: str, selector: dict[str, Any] | None = None) -> dict[str, Any]:
+    arguments = {"handle": handle, "selector": selector or {"type": "head", "chars": 100}}
+    shown = (await client.call_tool("tool_view", arguments)).structured_content
+    assert isinstance(shown, dict)
+    return shown
+
+
+@requirement("EXEC-81", "EXEC-82")
+@pytest.mark.parametrize("mode", [NEW, OLD])
+async def test_a_link_of_a_result_is_viewed_by_its_uri_and_by_nobody_else(mode: Mode) -> None:
+    async with served() as service, mcp_client(service, mode, path="/mcp/gateway") as client:
+        unknown = await viewed(client, NOTE)
+        assert unknown["error"] == "VIEW_FAILED"
+        run = await client.call_tool("tool_execute", {"tool_id": "beta:touch", "args": {}})
+        assert run.structured_content is not None
+        (fact, gone) = (each for each in run.structured_content["facts"] if each.startswith("link: "))
+        for handle in (NOTE, fact, fact.removeprefix("link: ")):
+            shown = await viewed(client, handle)
+            assert (shown["handle"], shown["content"], shown["total"]) == (handle, f"text of {NOTE}", 19)
+        part = await viewed(client, NOTE, {"type": "grep", "pattern": "text"})
+        assert part["content"] == f"0:text of {NOTE}"
+        assert (await viewed(client, NOTE, {"type": "odd"}))["error"] == "VIEW_FAILED"
+        assert "not found" in (await viewed(client, gone))["message"]
+        for stranger in (OTHER_KEY, READER_KEY):
+            async with mcp_client(service, mode, stranger, path="/mcp/gateway") as other:
+                assert await viewed(other, NOTE) == unknown
+
+
+@requirement("EXEC-81")
+async def test_the_engine_views_a_link_too() -> None:
+    asked: list[tuple[str, dict[str, Any]]] = [
+        ("tool_execute", {"tool_id": "alpha:touch"}),
+        ("tool_view", {"handle": NOTE, "selector": {"type": "head", "chars": 100}}),
+    ]
+    turns = [calls(ToolCall(f"c{n}", name, args, json.dumps(args))) for n, (name, args) in enumerate(asked)]
+    async with running_service(ScriptModel(*turns, says("ok")), [feature_server("alpha", "auto")]) as service:
+        answers = [json.loads(data["output"]) for event, data in await service.chat() if event == "tool-result"]
+    assert answers[1]["content"] == f"text of {NOTE}"

@@ -195,15 +195,25 @@ async def test_no_tool_is_unknown_before_the_servers_have_started() -> None:
 LINK = {"type": "resource_link", "uri": "file:///a b.txt", "name": "a", "_meta": {"theirs": 1}}
 EMBEDDED = {"type": "resource", "resource": {"uri": "demo://x", "text": "see demo://x"}}
 WEB = {"type": "resource_link", "uri": "https://example.com/a", "name": "web"}
+WITH_ICONS = {**WEB, "icons": [{"src": "http://127.0.0.1/x.png"}]}
 TEXT_BLOCK = {"type": "text", "text": "see demo://x"}
 
 
-@requirement("ROUTE-46", "ROUTE-47")
+@requirement("FACE-165", "ROUTE-46", "ROUTE-47")
 async def test_links_in_a_result_lead_back_to_its_server_and_the_rest_is_as_it_came() -> None:
     meta = {"ui": {"resourceUri": "ui://w/app.html", "csp": {}}, "ui/resourceUri": "ui://w", "theirs": "demo://x"}
 
     async def answer(name: str, arguments: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]:
-        blocks = [LINK, EMBEDDED, WEB, TEXT_BLOCK, {"type": "resource_link", "uri": 5}, {"type": "resource"}, "odd"]
+        blocks = [
+            LINK,
+            EMBEDDED,
+            WEB,
+            WITH_ICONS,
+            TEXT_BLOCK,
+            {"type": "resource_link", "uri": 5},
+            {"type": "resource"},
+            "odd",
+        ]
         return {"content": blocks, "structuredContent": {"uri": "demo://x"}, "_meta": meta}
 
     face = await face_of(StubUpstream([tool("find", {"type": "object"})], answer, name="my_git"))
@@ -212,7 +222,14 @@ async def test_links_in_a_result_lead_back_to_its_server_and_the_rest_is_as_it_c
     link, embedded, *others = result["content"]
     assert link == {**LINK, "uri": "my.git++file:///a%20b.txt"}
     assert embedded["resource"] == {"uri": "my.git+demo://x", "text": "see demo://x"}
-    assert others == [WEB, TEXT_BLOCK, {"type": "resource_link", "uri": 5}, {"type": "resource"}, "odd"]
+    assert others == [
+        WEB,
+        WEB,
+        TEXT_BLOCK,
+        {"type": "resource_link", "uri": 5},
+        {"type": "resource"},
+        "odd",
+    ]
     assert result["structuredContent"] == {"uri": "demo://x"}
     assert result["_meta"] == {
         "ui": {"resourceUri": "ui://my.git/w/app.html", "csp": {}},

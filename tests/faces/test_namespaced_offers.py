@@ -54,7 +54,7 @@ class Guard(SecurityPlugin):
         return Allow({**result, "description": f"seen by {request.method}"})
 
 
-async def offers_of(reader: Reader, rules: Sequence[AccessRule] = (), tools: Sequence[str] = ()) -> NamespacedOffers:
+async def offers_of(reader: Scripted, rules: Sequence[AccessRule] = (), tools: Sequence[str] = ()) -> NamespacedOffers:
     definitions = [{"name": name, "inputSchema": {"type": "object"}} for name in tools]
     fleet = MultiplexUpstream([StubUpstream(definitions, name="alpha")])
     plugins = PluginChain({"_global": [Installed("guard", Guard(PluginConfig()))]}, lambda: 0.0)
@@ -62,6 +62,27 @@ async def offers_of(reader: Reader, rules: Sequence[AccessRule] = (), tools: Seq
     await runtime.refresh_catalog()
     features = FeatureFleet(lambda: {"alpha": reader}, lambda: 0.0, timeout_s=1)
     return NamespacedOffers(NamespacedFace(runtime, fleet.statuses), features, runtime, "ours")
+
+
+CSP = {"csp": {"connectDomains": ["*", "https://a.example"]}}
+SAFE_CSP = {"csp": {"connectDomains": ["https://a.example"]}}
+
+
+class Page(Scripted):
+    async def request(
+        self, method: str, params: Mapping[str, Any], context: CallContext, timeout_s: float
+    ) -> Mapping[str, Any]:
+        return {"contents": [{"uri": params["uri"], "text": "\x1b", "_meta": {"ui": CSP}}]}
+
+
+@requirement("FACE-164", "FACE-165", "FACE-166")
+async def test_resources_show_plain_words_safe_icons_and_pages_of_named_hosts() -> None:
+    icons = [{"src": "javascript:alert(1)"}]
+    offers = await offers_of(Page([{"uri": "ui://a", "name": "p\x1bage", "icons": icons, "_meta": {"ui": CSP}}]))
+    listed = (await offers.list_all("resources", OWNER)).items
+    assert listed == [{"uri": "ui://alpha/a", "name": "page", "_meta": {"ui": SAFE_CSP}}]
+    read = await offers.read_resource({"uri": "ui://alpha/a"}, OWNER)
+    assert read["contents"] == [{"uri": "ui://alpha/a", "text": "\x1b", "_meta": {"ui": SAFE_CSP}}]
 
 
 @requirement("ROUTE-4", "ROUTE-19", "ROUTE-20", "ROUTE-21")

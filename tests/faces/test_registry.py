@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -445,7 +446,8 @@ async def test_search_cuts_descriptions_to_thirty_tokens_of_one_line_and_schema_
         assert counter.count(cut) <= 30
         assert cut.isprintable()
         spec = (await face.call("schema", {"name": f"hub/{name}"}, OWNER)).structured
-        assert spec["description"] == text
+        # Whole, but for the characters that nobody sees (FACE-164).
+        assert spec["description"] == re.sub("[\r\u2028\u200b\u202e]", "", text)
     assert shown["/hub/short"] == TEXTS["short"]
     assert shown["/hub/prose"] == "Lists every order of a customer."
     assert shown["/hub/endless"] == truncate(TEXTS["endless"], 30, counter)
@@ -534,7 +536,7 @@ async def test_version_and_hash_may_be_left_out_or_sent_and_what_is_sent_has_to_
 
 @requirement("CARD-37", "FACE-50")
 async def test_a_tool_that_no_card_can_hold_is_left_out_of_the_faces_of_cards_and_of_no_other() -> None:
-    server, name = "q7z_x" * 12, "".join(f"Q{i}z_x" for i in range(25))[:128]
+    server, name = "q0x9z1" * 9, "".join(f"Q{i}z_x" for i in range(25))[:128]
     stub = StubUpstream(
         [{"name": name, "description": "Counts sheep."}, {"name": "plain"}], Servers().answer, name=server
     )

@@ -165,6 +165,27 @@ def test_every_tool_has_a_name_that_models_can_say_always_the_same(server: str, 
         assert alias == full
 
 
+@requirement("ROUTE-72")
+@pytest.mark.parametrize(
+    ("full", "title", "start"),
+    [
+        ("m__Größe", "Size", "m__Gro_e_"),
+        ("m__検索", "Search: papers (検)", "m__Search_papers_"),
+        ("m__検索2", "Search", "m__Search_"),
+        ("m__検索", "", "m____"),
+        ("m__検索", "探す", "m____"),
+        ("m__検索_by_author", "Search", "m____by_author_"),
+        ("m__a b", "Search", "m__a_b_"),
+        ("m__検索", "Search " * 50, "m__Search_Search_"),
+    ],
+)
+def test_an_alias_keeps_words_of_a_name_in_another_script_or_of_its_title(full: str, title: str, start: str) -> None:
+    alias = speakable_name(full, title)
+    assert SPEAKABLE.fullmatch(alias)
+    assert alias.startswith(start)
+    assert alias[-8:] == speakable_name(full)[-8:]
+
+
 @requirement("ROUTE-6")
 def test_long_names_that_begin_alike_have_different_aliases() -> None:
     assert speakable_name("files__" + "x" * 80) != speakable_name("files__" + "x" * 81)

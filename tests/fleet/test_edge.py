@@ -216,6 +216,24 @@ async def test_progress_log_messages_and_questions_are_masked_too() -> None:
     assert asked.value.request_state == f"state {SECRET}", "it is the server's own, byte for byte"
 
 
+@requirement("UP-250")
+async def test_no_hidden_or_control_character_is_in_progress_log_messages_or_refusals() -> None:
+    async def handler(name: str, arguments: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]:
+        await context.caller.progress(1, None, "half\x1b[2J done\u202e")
+        await context.caller.log("info", {"a\t\x1bb": ["one\x9b\r\n\ttwo", 5, None]}, "log\x07ger")
+        raise UpstreamRefused("shop refused it.", code=-32001, refusal="no\x1b[31m such", data={"raw": "\x1b"})
+
+    caller = RecordingCaller()
+    member = Member(StubUpstream([], handler, name="shop"))
+    with pytest.raises(UpstreamRefused) as refused:
+        await member.call_tool("x", {}, CallContext(Identity("owner"), "t", "s", caller), 5)
+    assert caller.told == [
+        ("progress", 1, None, "half[2J done"),
+        ("log", "info", {"a\tb": ["one\n\ttwo", 5, None]}, "logger"),
+    ]
+    assert (refused.value.refusal, refused.value.data) == ("no[31m such", {"raw": "\x1b"})
+
+
 @requirement("UP-58")
 async def test_definitions_resources_prompts_and_instructions_are_masked_too() -> None:
     inner = Scripted([{"uri": "a", "description": SECRET}])

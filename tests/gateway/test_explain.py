@@ -106,7 +106,7 @@ def test_a_tool_that_is_not_there_says_what_may_be_meant(catalog: Catalog) -> No
 
 @requirement("ACCESS-15")
 def test_what_is_left_out_for_everybody_says_why() -> None:
-    server = "q7z_x" * 12
+    server = "q0x9z1" * 9
     fine = {"type": "object"}
     held_up = {"name": "".join(f"Q{i}z_x" for i in range(25))[:128], "inputSchema": fine}
     stream = {"name": "watch", "inputSchema": fine, "_meta": {"wicketgate/operation": "subscription"}}
@@ -117,12 +117,12 @@ def test_what_is_left_out_for_everybody_says_why() -> None:
     for_apps = build_catalog({"shop": [page]}, shipped_token_counter())
     assert "its server keeps it for pages of MCP Apps" in explain(for_apps, POLICY, "shop:refresh", ANN)[1][0]
     ((uncarded, reason),) = found.quarantine.items()
-    usable, lines = explain(found, POLICY, uncarded, Identity("ann", ("*",)), "q0z")
+    usable, lines = explain(found, POLICY, uncarded, Identity("ann", ("*",)), "q0x")
     assert usable
     assert lines[0] == f"{uncarded}: visible"
     assert lines[-2:] == [
         f"  not browsed, only called, by anybody: {reason}",
-        "  query 'q0z': in no browse, since it has no card",
+        "  query 'q0x': in no browse, since it has no card",
     ]
 
 

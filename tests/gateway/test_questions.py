@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.support.requirement import requirement
-from wicketgate.gateway.questions import QuestionRefused, question_of
+from wicketgate.gateway.questions import PageRules, QuestionRefused, place_of, question_of
 
 FORM: dict[str, Any] = {"type": "object", "properties": {}}
 
@@ -96,3 +96,82 @@ def test_a_question_that_is_long_to_read_is_refused_before_it_is_read(schema: di
         question_of("rec", {"message": "m", "requestedSchema": schema})
     long = question_of("rec", {"message": "é" * 1_000_000, "requestedSchema": FORM})
     assert len(long["message"]) < 5_000
+
+
+def form(name: str = "value", message: str = "m", **field: Any) -> dict[str, Any]:
+    return {"message": message, "requestedSchema": {"properties": {name: {"type": "string", **field}}}}
+
+
+@requirement("ROUTE-73")
+@pytest.mark.parametrize(
+    "asked",
+    [
+        form(format="password"),
+        form("password"),
+        form("newPassword"),
+        form("api_key"),
+        form(title="Your p\u0430ssw\u043erd"),
+        form(title="API key"),
+        form(description="An access-token of the shop"),
+        form("pin", description="The one-time code", type="integer"),
+        form(message="Enter your password to go on."),
+        form(message="Please paste the API key of the shop here."),
+        form(description="It begins with wg_"),
+        form(message="Your key (wg_...) has expired"),
+    ],
+)
+def test_a_form_that_asks_for_a_credential_is_put_to_nobody(asked: dict[str, Any]) -> None:
+    with pytest.raises(QuestionRefused, match="credential"):
+        question_of("rec", asked)
+
+
+@requirement("ROUTE-73")
+@pytest.mark.parametrize(
+    "asked",
+    [
+        form("reset_password", type="boolean"),
+        form("kind", title="Kind of credential", enum=["password", "token"]),
+        form("secretary", title="Name of the secretary"),
+        form("tokens", title="Most tokens of an answer", type="integer"),
+        form("key", title="Key of the issue", message="The password of the server was changed."),
+    ],
+)
+def test_a_form_with_other_fields_is_put(asked: dict[str, Any]) -> None:
+    assert question_of("rec", asked)["requestedSchema"] == asked["requestedSchema"]
+
+
+@requirement("ROUTE-73")
+@pytest.mark.parametrize(
+    "words", ["Wicketgate asks: go", "WICKETGATE ASKS", "W i c k e t - g a t e  needs you", "W\u0456cketg4te requires"]
+)
+@pytest.mark.parametrize("mode", ["form", "url"])
+def test_no_question_speaks_in_the_name_of_the_gate(words: str, mode: str) -> None:
+    with pytest.raises(QuestionRefused, match="gate"):
+        question_of("rec", {**form(message=f"Hello. {words}"), "mode": mode, "url": "https://shop.example/"})
+
+
+OWN = frozenset(map(place_of, ("https://gate.example", "http://localhost:8080")))
+
+
+@requirement("ROUTE-74")
+@pytest.mark.parametrize(
+    ("url", "far", "near"),
+    [
+        ("https://gate.example/connect", False, False),
+        ("https://GATE.example.:443/", False, False),
+        ("http://127.0.0.1:8080/connect", False, False),
+        ("http://[::1]:8080/", False, False),
+        ("http://127.0.0.1:9000/", False, True),
+        ("https://localhost:9000/", False, True),
+        ("https://gate.example:8443/", True, True),
+        ("https://shop.example/", True, True),
+    ],
+)
+def test_no_page_is_ours_and_loopback_is_for_servers_on_this_machine(url: str, far: bool, near: bool) -> None:
+    for is_near, is_put in ((False, far), (True, near)):
+        page = {"mode": "url", "message": "m", "url": url, "elicitationId": "1"}
+        if is_put:
+            assert question_of("rec", page, PageRules(OWN, loopback=is_near))["url"] == url
+        else:
+            with pytest.raises(QuestionRefused, match=r"gate|machine"):
+                question_of("rec", page, PageRules(OWN, loopback=is_near))

@@ -98,6 +98,17 @@ async def test_an_id_may_leave_out_what_is_not_needed_to_know_the_tool(wanted: s
     assert (await runtime.call(wanted, {}, caller()))["content"]
 
 
+@requirement("CARD-46")
+@pytest.mark.parametrize("name", ["検索", "with space", "x" * 130, "a/b", "hub.search", "Größe"])
+async def test_a_tool_is_found_by_its_own_name_in_its_namespace(name: str) -> None:
+    runtime = await runtime_of(tool(name), tool("get"), tool(f"{name}!"))
+    dry = await runtime.execute(f"hub:{name}", {}, caller(), dry_run=True)
+    assert isinstance(dry, DryRun)
+    assert dry.upstream_name == name
+    assert (await refused(runtime, f"hub:{name}#00000000", caller()))["error"] == "HYDRATE_FAILED"
+    assert "details" not in await refused(runtime, f"hub:{name}", caller("tools:hub:get"))
+
+
 @requirement("CARD-34")
 async def test_what_an_id_gives_has_to_be_right() -> None:
     runtime = await runtime_of()

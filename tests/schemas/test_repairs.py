@@ -226,3 +226,73 @@ def test_without_the_repair_the_same_arguments_are_refused() -> None:
         validator.check({"count": "42"}, path=TOOL_ID)
     mended, _ = validator.repair({"count": "42"})
     assert validator.check(mended, path=TOOL_ID) == {"count": 42}
+
+
+FILTER = {
+    "type": "object",
+    "properties": {
+        "q": {"type": "string"},
+        "verbose": {"type": "boolean"},
+        "nullable": {"type": ["boolean", "null"]},
+        "limit": {"anyOf": [{"type": "integer"}, {"type": "null"}]},
+        "sizes": {"anyOf": [{"type": "integer"}, {"type": "string"}]},
+        "colour": {"enum": ["red", "blue"]},
+        "shade": {"enum": ["dark", None]},
+        "any": {},
+        "page": {"$ref": "#/$defs/page"},
+        "pages": {"type": "array", "items": {"$ref": "#/$defs/page"}},
+        "map": {"type": "object", "additionalProperties": {"type": "string"}},
+    },
+    "required": ["q"],
+    "$defs": {"page": {"type": "object", "properties": {"n": {"type": "integer"}, "at": {"const": None}}}},
+}
+
+
+@requirement("EXEC-80")
+@pytest.mark.parametrize("tolerant", [False, True])
+@pytest.mark.parametrize(
+    ("given_args", "expected", "paths"),
+    [
+        ({"verbose": None}, {}, ["$.verbose"]),
+        ({"colour": None, "sizes": None}, {}, ["$.colour", "$.sizes"]),
+        ({"page": None, "pages": [{"n": None, "at": None}, {"n": 1}]}, {"pages": [{"at": None}, {"n": 1}]}, None),
+        ({"page": {"n": None}}, {"page": {}}, ["$.page.n"]),
+        ({"verbose": None, "limit": None}, {"limit": None}, ["$.verbose"]),
+    ],
+)
+def test_null_for_an_optional_argument_is_omitted_if_the_schema_refuses_it(
+    given_args: dict[str, Any], expected: dict[str, Any], paths: list[str] | None, tolerant: bool
+) -> None:
+    validator = compile_schema(FILTER, path=TOOL_ID)
+    sent = {"q": "x", **given_args}
+    admitted = validator.admit(sent, path=TOOL_ID, tolerant=tolerant)
+    assert (admitted.args, sent) == ({"q": "x", **expected}, {"q": "x", **given_args})
+    repairs = [{"path": path, "rule": "omit_null"} for path in paths or ("$.pages[0].n", "$.page")]
+    assert admitted.notes == {"arg_repairs": repairs}
+
+
+@requirement("EXEC-80")
+@pytest.mark.parametrize(
+    ("args", "path"),
+    [
+        ({"q": None}, "$.q"),
+        ({"q": "x", "map": {"a": None}}, "$.map.a"),
+        ({"q": "x", "pages": [None]}, "$.pages[0]"),
+        ({"q": "x", "verbose": "true"}, "$.verbose"),
+    ],
+)
+def test_null_where_a_value_is_required_and_text_for_a_strict_server_stay_errors(
+    args: dict[str, Any], path: str
+) -> None:
+    with pytest.raises(ArgsInvalid) as refused:
+        compile_schema(FILTER, path=TOOL_ID).admit(args, path=TOOL_ID, tolerant=False)
+    assert refused.value.details is not None
+    assert [each["path"] for each in refused.value.details["errors"]] == [path]
+
+
+@requirement("EXEC-80")
+@pytest.mark.parametrize("name", ["nullable", "limit", "shade", "any", "unknown"])
+def test_null_that_the_schema_takes_is_sent(name: str) -> None:
+    args = {"q": "x", name: None}
+    admitted = compile_schema(FILTER, path=TOOL_ID).admit(args, path=TOOL_ID, tolerant=True)
+    assert (admitted.args is args, admitted.notes) == (True, {})

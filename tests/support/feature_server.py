@@ -43,7 +43,9 @@ async def call_tool(ctx: Ctx, params: t.CallToolRequestParams) -> t.CallToolResu
         await ctx.session.send_resource_updated(NOTE)
     await ctx.session.send_resource_list_changed()
     await ctx.session.send_prompt_list_changed()
-    return t.CallToolResult(content=[t.TextContent(type="text", text=" ".join(subscribed))])
+    text, link = t.TextContent(type="text", text=" ".join(subscribed)), t.ResourceLink(uri=NOTE, name="note")
+    gone = t.ResourceLink(uri="demo://missing", name="gone")
+    return t.CallToolResult(content=[text, link, gone])
 
 
 async def list_resources(ctx: Ctx, params: t.PaginatedRequestParams | None) -> t.ListResourcesResult:

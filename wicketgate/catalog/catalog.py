@@ -5,7 +5,9 @@ A new snapshot is built whole beside the one in force. What did not change is ta
 
 import copy
 import hashlib
+from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Literal, TypeVar
@@ -19,7 +21,7 @@ from wicketgate.catalog.router import Router, Said
 from wicketgate.catalog.said_words import SaidWords
 from wicketgate.catalog.selectable import SelectableItem, mcp_tool_to_selectable
 from wicketgate.catalog.skills import SkillEntry, skill_to_selectable
-from wicketgate.catalog.tool_id import ToolId, Visible, ids_named, namespace_of, parse_tool_id, shorten_tool_id
+from wicketgate.catalog.tool_id import ToolId, Visible, ids_named, namespace_of, parse_tool_id, shorter_tool_ids
 from wicketgate.errors import CatalogError, HydrateFailed, PathInvalid
 from wicketgate.tokens import TokenCounter, shipped_token_counter
 
@@ -137,14 +139,19 @@ class Catalog:
         return self.tools.get(tool_id) or (self.app_tools.get(tool_id) if for_app else None)
 
     def named(self, wanted: str) -> Sequence[ToolId]:
-        """The tools that *wanted* names: an id whose version or hash may be left out, or a path (CARD-34)."""
+        """Returns the tools that *wanted* names: an id whose version or hash may be left out, a path, or a namespace
+        with a tool's own name (CARD-34, CARD-46). The last costs a look at each tool of the namespace."""
         if not wanted.startswith("/"):
-            return ids_named(wanted, self._ids)
+            return ids_named(wanted, self._ids) or self._with_own_name(*wanted.partition(":")[::2])
         try:
             found = self.graph.tool_at(parse_path(wanted))
         except PathInvalid:
             found = None
         return () if found is None else (found,)
+
+    def _with_own_name(self, namespace: str, name: str) -> Sequence[ToolId]:
+        first, end = (bisect_left(self._ids, namespace + mark) for mark in ":;")
+        return [each for each in self._ids[first:end] if self.tools[each].listed_name == name]
 
     def hydrate(self, tool_id: str) -> HydrationResult:
         """Schemas, examples and hints of a tool. Raises HydrateFailed when there is none of this id."""
@@ -408,19 +415,12 @@ def _entry(item: SelectableItem, digest: str, tokens: TokenCounter) -> _Entry:
         return _Entry(item, digest, chars, build_card(item, tokens), "")
     except CatalogError as failure:
         reason = str(failure)
-    shorter = _with_shorter_id(item)
-    if shorter.id != item.id:
-        try:
+    for tool_id in shorter_tool_ids(item.id, item.upstream_name, item.args_schema):
+        shorter = replace(item, id=tool_id, name=parse_tool_id(tool_id).name)
+        with suppress(CatalogError):
             return _Entry(shorter, digest, chars, build_card(shorter, tokens), "")
-        except CatalogError:
-            # Quarantine names the id that the tool would have by the rules.
-            pass
+    # Quarantine names the id that the tool would have by the rules.
     return _Entry(item, digest, chars, None, reason)
-
-
-def _with_shorter_id(item: SelectableItem) -> SelectableItem:
-    tool_id = shorten_tool_id(item.id, item.upstream_name, item.args_schema)
-    return replace(item, id=tool_id, name=parse_tool_id(tool_id).name)
 
 
 def _for_apps(item: SelectableItem) -> bool:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from wicketgate.catalog.definition_change import DefinitionChange, compare_definitions, declared, definition_digest
+from wicketgate.catalog.shown_words import HIDDEN, safe_sources, visible, words_of
 
 HeldFor = Literal["changed", "new", "suspicious"]
 
@@ -70,8 +71,9 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Screened:
-    """*kept* is what may become tools, in order, unreadable definitions included: the catalog says what is wrong with
-    them. *held* and *flagged* (the signs) go by the tool's own name; *gone* are pinned tools that are not there."""
+    """*kept* is what may become tools, in order, without hidden characters in its words, and with unreadable
+    definitions: the catalog says what is wrong with them. *held* and *flagged* (the signs) go by the tool's own name;
+    *gone* are pinned tools that are not there."""
 
     kept: tuple[Any, ...] = ()
     held: Mapping[str, Held] = field(default_factory=dict)
@@ -90,7 +92,8 @@ def screen(server: str, listing: Sequence[Any], policy: PinPolicy, former: Scree
     """Sorts the tools of *listing* by *policy*. Linear: 10,000 tools take about a quarter of a second.
 
     *former* is the outcome of an earlier listing of *server* under the same policy: an object that was kept without
-    signs is kept again unread (CARD-40).
+    signs is kept again unread (CARD-40). The first definition of a name decides: a twin that may not be kept is
+    replaced by the first, which the catalog reports as a twin (CARD-36).
     """
     pinned = {} if policy.pins is None else policy.pins.get(server, {})
     kept: list[Any] = []
@@ -98,21 +101,31 @@ def screen(server: str, listing: Sequence[Any], policy: PinPolicy, former: Scree
     flagged: dict[str, tuple[str, ...]] = {}
     address = address_of(server)
     plain = _kept_without_signs(former, address) if former is not None else frozenset[int]()
+    first: dict[str | None, Any] = {}
     for definition in listing:
-        name = None if id(definition) in plain else _name(definition, address)
-        if name is None:
+        name = _name(definition, address)
+        if is_first := name is None or name not in first:
+            first[name] = definition
+        if not is_first and name in held:
+            continue
+        if name is None or id(definition) in plain:
             kept.append(definition)
             continue
         # Compare with the pin, then look for suspicious signs that no person has accepted.
         verdict = _verdict(definition, pinned.get(name), policy)
         trusted = verdict is None and name in pinned and pinned[name].trusted
         signs = () if trusted else suspicious_signs(definition)
-        if signs:
+        if signs and (is_first or verdict is None):
             flagged[name] = signs
         if verdict is None and signs and policy.hold_suspicious:
             verdict = Held("suspicious", signs=signs)
         if verdict is None:
-            kept.append(definition)
+            # Hidden characters are a sign, so only a definition with signs, or a trusted one, may have some.
+            # The entry of a skill is no plain object, and its words are judged where it is read.
+            plain_words = not (signs or trusted) or type(definition) is not dict
+            kept.append(safe_sources(definition if plain_words else visible(definition, words_of(address))))
+        elif not is_first:
+            kept.append(first[name])
         else:
             held[name] = verdict
     gone = tuple(sorted(pinned.keys() - {_name(definition, address) for definition in listing})) if pinned else ()
@@ -120,8 +133,8 @@ def screen(server: str, listing: Sequence[Any], policy: PinPolicy, former: Scree
 
 
 def _name(definition: object, address: str) -> str | None:
-    name = definition.get(address) if isinstance(definition, Mapping) else None
-    return name if isinstance(name, str) else None
+    name = definition.get(address) if type(definition) is dict or isinstance(definition, Mapping) else None
+    return name if type(name) is str else None
 
 
 def _kept_without_signs(former: Screened, address: str) -> frozenset[int]:
@@ -213,14 +226,6 @@ def _definition(listing: Sequence[Any], address: str, name: str) -> Mapping[str,
 
 MAX_SIGNS = 5
 
-# Control characters, soft hyphen, zero-width and bidirectional marks, invisible operators, fillers, tags. Not the
-# selectors and joiners that emoji and several scripts need, unless there are more of them in a row than these have.
-HIDDEN = (
-    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u180e\u200b\u200e\u200f\u2028-\u202e"
-    "\u2060-\u206f\u3164\ufeff\uffa0\ufff9-\ufffb\U000e0000-\U000e0fff]"
-    "|(?<=[\x00-\x7f])[\u200c\u200d]{1,2}(?=[\x00-\x7f])|[\u200c\u200d\ufe00-\ufe0f]{3,}"
-)
-"""A pattern of characters that nobody sees."""
 _HIDDEN = re.compile(HIDDEN)
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 

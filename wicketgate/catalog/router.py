@@ -9,9 +9,9 @@ costs what it changes, and the order of tools never matters.
 import heapq
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 from itertools import islice
 from typing import NamedTuple
 
@@ -210,8 +210,7 @@ class Router:
 
     def _asked(self, term: str, visible: Visible | None) -> Asked:
         found_in = self._visible_with(term, visible)
-        # The rarity of a term that only hidden tools have would tell that they have it.
-        return Asked(term, found_in, self._rarity(term) if found_in else 0.0)
+        return Asked(term, found_in, self._rarity(self._postings[term]) if found_in else 0.0)
 
     def _visible_with(self, term: str, visible: Visible | None) -> int:
         known = self._postings.get(term)
@@ -253,10 +252,11 @@ class Router:
         query = query[:MAX_QUERY_CHARS]
         asked = _query_terms(query)
         visible = cache(visible) if visible else None
-        wanted = self._wanted(asked, learned, visible)
+        find = cache(partial(self._find, visible=visible))
+        wanted = self._wanted(asked, find, learned, visible)
         if k <= 0 or not wanted:
             return None
-        ideal = IDEAL_IMPACT * sum(self._rarity(term) for term in asked)
+        ideal = IDEAL_IMPACT * sum(self._rarity(find(term)) for term in asked)
         parts = _parts(query, wanted)
         kind = deed(asked[0]) if not parts else None
         share = _QUERY_SHARE if not parts and len(asked) >= _LONG_REQUEST else 0.0
@@ -303,17 +303,28 @@ class Router:
         kinds = {deed(term) for term in found.terms[: found.named]} - {None}
         return bool(kinds) and kind not in kinds
 
-    def _wanted(self, asked: Sequence[str], learned: Learned | None, visible: Visible | None) -> list[_Wanted]:
+    def _find(self, term: str, visible: Visible | None) -> _Postings | None:
+        """Returns the postings of *term*. A term that only hidden tools have is unknown, so no score depends on it."""
+        known = self._postings.get(term)
+        return known if known is None or visible is None or any(map(visible, known.impacts)) else None
+
+    def _wanted(
+        self,
+        asked: Sequence[str],
+        find: Callable[[str], _Postings | None],
+        learned: Learned | None,
+        visible: Visible | None,
+    ) -> list[_Wanted]:
         """The look-ups for the terms *asked*, the greatest bound first, so that a search can stop early."""
         found = []
         for term in asked:
-            rarity = self._rarity(term)
-            members = [(rarity, term, self._postings.get(term))]
+            rarity = self._rarity(find(term))
+            members = [(rarity, term, find(term))]
             for other in synonyms(term):
                 if other not in asked:
                     # Never worth more than the word itself, however rare.
-                    weight = _SYNONYM_WEIGHT * min(rarity, self._rarity(other))
-                    members.append((weight, other, self._postings.get(other)))
+                    weight = _SYNONYM_WEIGHT * min(rarity, self._rarity(find(other)))
+                    members.append((weight, other, find(other)))
             known = [(factor, name, postings) for factor, name, postings in members if postings]
             taught = self._taught(term, rarity, learned, visible) if learned else {}
             if known or taught:
@@ -334,8 +345,7 @@ class Router:
             if tool_id in self._indexed and (visible is None or visible(tool_id))
         }
 
-    def _rarity(self, term: str) -> float:
-        known = self._postings.get(term)
+    def _rarity(self, known: _Postings | None) -> float:
         having = len(known.impacts) if known else 0
         idf = math.log(1 + (len(self._indexed) - having + 0.5) / (having + 0.5))
         return float(idf**_RARITY_POWER)

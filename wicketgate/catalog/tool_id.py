@@ -138,15 +138,13 @@ def derive_tool_id(upstream_name: str, input_schema: object, version: str | None
     return format_tool_id(ToolIdParts(namespace, name, legal_version, hash_part))
 
 
-def shorten_tool_id(tool_id: ToolId, upstream_name: str, input_schema: object) -> ToolId:
-    """Cuts the name of an id to 64 characters, as a mapped name is, and adds a hash over the original, also beside a
-    version: for a name within the grammar that is too long for its card. An id with a shorter name is left as it is.
-    """
+def shorter_tool_ids(tool_id: ToolId, upstream_name: str, input_schema: object) -> Iterator[ToolId]:
+    """Yields the id with its name cut to 64, 32 and 16 characters, and a hash over the original, also beside a version:
+    for a name that is too long for its card. Yields nothing for an id with a shorter name."""
     parts = parse_tool_id(tool_id)
-    if len(parts.name) <= _MAPPED_NAME_CHARS:
-        return tool_id
-    cut = replace(parts, name=parts.name[:_MAPPED_NAME_CHARS], hash8=hash8(upstream_name, input_schema))
-    return format_tool_id(cut)
+    for most_chars in (_MAPPED_NAME_CHARS, 32, 16):
+        if len(parts.name) > most_chars:
+            yield format_tool_id(replace(parts, name=parts.name[:most_chars], hash8=hash8(upstream_name, input_schema)))
 
 
 def ids_named(wanted: str, ids: Sequence[ToolId]) -> list[ToolId]:
@@ -224,7 +222,7 @@ def _without_prefix(tool_name: str, server: str) -> str:
 def _legal_namespace(text: str) -> str:
     if NAMESPACE.fullmatch(text):
         return text
-    mapped = re.sub(r"[^a-z0-9_-]+", "-", _ascii(text).lower()).strip("-_")[:_MAPPED_NAME_CHARS].strip("-_")
+    mapped = re.sub(r"[^a-z0-9_-]+", "-", without_accents(text).lower()).strip("-_")[:_MAPPED_NAME_CHARS].strip("-_")
     if not mapped:
         return FALLBACK_NAMESPACE
     return mapped if mapped[0].isalpha() else f"n{mapped}"[:_MAPPED_NAME_CHARS]
@@ -233,7 +231,7 @@ def _legal_namespace(text: str) -> str:
 def _legal_name(text: str) -> str:
     if NAME.fullmatch(text):
         return text
-    mapped = re.sub(r"[^A-Za-z0-9_.-]+", "_", _ascii(text))
+    mapped = re.sub(r"[^A-Za-z0-9_.-]+", "_", without_accents(text))
     if not mapped.strip("_.-"):
         return "tool"
     if not NAME.match(mapped):
@@ -244,10 +242,10 @@ def _legal_name(text: str) -> str:
 def _legal_version(text: str) -> str | None:
     if VERSION.fullmatch(text):
         return text
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", _ascii(text)).strip("-")[:32] or None
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", without_accents(text)).strip("-")[:32] or None
 
 
-def _ascii(text: str) -> str:
+def without_accents(text: str) -> str:
     """Removes the accents of Latin letters; the rest stays and is replaced by the caller."""
     return "".join(char for char in unicodedata.normalize("NFKD", text) if not unicodedata.combining(char))
 

@@ -16,6 +16,7 @@ from wicketgate.fleet.member import MultiplexUpstream
 from wicketgate.gateway.audit import Auditor, Watch
 from wicketgate.gateway.kept_calls import CallStore
 from wicketgate.gateway.options import CallPolicy, HeapKeeper, RetryPolicy, RuntimeOptions, RuntimePolicies
+from wicketgate.gateway.questions import place_of
 from wicketgate.gateway.running_calls import RunningLimits
 from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.login.waiting import NoWaiting, Waiting
@@ -179,6 +180,7 @@ def running_limits(settings: TaskSettings) -> RunningLimits:
 
 def runtime_policies(settings: Settings) -> RuntimePolicies:
     """Returns the operator's decisions. Reads the lock file of pins. Raises ConfigError."""
+    local = f"http://localhost:{settings.server.port}"
     return RuntimePolicies(
         calls=call_policies(settings),
         default_call=CallPolicy(settings.engine.tool_timeout_s, task_s=settings.tasks.longest_s),
@@ -190,6 +192,12 @@ def runtime_policies(settings: Settings) -> RuntimePolicies:
         per_tool=settings.quota.per_tool,
         words=settings.browse.said(),
         learn=settings.browse.learn,
+        own_pages=frozenset(map(place_of, filter(None, (settings.server.public_url, local)))),
+        distant=frozenset(
+            upstream.name
+            for upstream in settings.upstreams
+            if upstream.url and not place_of(upstream.url).startswith("localhost:")
+        ),
     )
 
 

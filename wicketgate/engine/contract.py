@@ -3,7 +3,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 from pydantic.config import JsonDict
@@ -89,12 +89,14 @@ def _as_text_part(part: object) -> object:
             return part
 
 
-def _role_of(role: object) -> object:
-    return "system" if role == "developer" else role
-
-
 Role = Literal["system", "user", "assistant", "tool"]
 WrittenRole = Literal["system", "developer", "user", "assistant", "tool"]
+
+
+def _role_of(role: object) -> object:
+    if role not in get_args(WrittenRole):
+        raise PydanticCustomError("role", "Input should be 'system', 'developer', 'user', 'assistant' or 'tool'")
+    return "system" if role == "developer" else role
 
 
 _ANSWERS_A_CALL: JsonDict = {

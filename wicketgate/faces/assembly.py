@@ -52,16 +52,20 @@ def make_faces(
         "transparent": (TransparentFace(runtime, started=started), transparent.INSTRUCTIONS),
         "registry": (RegistryFace(operations), registry.INSTRUCTIONS),
     }
+    namespaced, offers = _namespaced(runtime, fleet, started, timeout_s)
+    gateway.read_resource = offers.read_resource
     return {
         **{
             name: Face(*face, runtime.running, runtime.may_still_use, kept=runtime.kept)
             for name, face in surfaces.items()
         },
-        "namespaced": _namespaced(runtime, fleet, started, timeout_s),
+        "namespaced": namespaced,
     }
 
 
-def _namespaced(runtime: ProxyRuntime, fleet: MultiplexUpstream, started: Callable[[], bool], timeout_s: float) -> Face:
+def _namespaced(
+    runtime: ProxyRuntime, fleet: MultiplexUpstream, started: Callable[[], bool], timeout_s: float
+) -> tuple[Face, NamespacedOffers]:
     def servers() -> Mapping[str, Features]:
         return {name: member.features for name, member in fleet.members.items() if member.features is not None}
 
@@ -71,4 +75,4 @@ def _namespaced(runtime: ProxyRuntime, fleet: MultiplexUpstream, started: Callab
     runtime.watch(features.attend)
     runtime.at_end(features.aclose)
     offers = NamespacedOffers(face, features, runtime, _NAMESPACED)
-    return Face(face, _NAMESPACED, runtime.running, runtime.may_still_use, offers, runtime.kept)
+    return Face(face, _NAMESPACED, runtime.running, runtime.may_still_use, offers, runtime.kept), offers

@@ -15,7 +15,7 @@ from wicketgate.catalog.card_lines import lines_of_json
 from wicketgate.catalog.catalog import Catalog
 from wicketgate.catalog.selectable import SelectableItem
 from wicketgate.catalog.tool_id import Visible
-from wicketgate.errors import ArgsInvalid, ConnectRequired, GatewayError, OutOfOrder, UpstreamUnavailable
+from wicketgate.errors import ArgsInvalid, ConnectRequired, GatewayError, OutOfOrder, UpstreamUnavailable, ViewFailed
 from wicketgate.faces.long_calls import LongCalls, execution_result
 from wicketgate.faces.meta_tool import (
     CONNECTING,
@@ -27,13 +27,17 @@ from wicketgate.faces.meta_tool import (
     read_fields,
     read_text,
 )
-from wicketgate.faces.surface import SurfaceResult, SurfaceTool, UnknownTool
-from wicketgate.gateway.archive import CALL_HANDLE
+from wicketgate.faces.surface import Refusal, SurfaceResult, SurfaceTool, UnknownTool
+from wicketgate.faces.uris import shown_uri
+from wicketgate.gateway.archive import CALL_HANDLE, NamedLink, no_such_artifact, part_of
 from wicketgate.gateway.browsing import Browse
 from wicketgate.gateway.calls import DryRun
 from wicketgate.gateway.options import Meter, NoMeter
 from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.ports import CallContext
+from wicketgate.results.bulk import utf8
+from wicketgate.results.envelope import mcp_result_to_envelope
+from wicketgate.results.view import View
 
 MAX_TOP_K = 50
 
@@ -102,6 +106,10 @@ _TOKENS_OF_A_NAME = 3
 """At least: a name, its count, and a comma."""
 
 
+ReadResource = Callable[[Mapping[str, Any], CallContext], Awaitable[Mapping[str, Any]]]
+"""As ``Offers.read_resource``."""
+
+
 class GatewayFace:
     """Implements ToolSurface over a runtime. Every failure of a meta-tool is a result, never an exception."""
 
@@ -112,6 +120,8 @@ class GatewayFace:
         self._runtime = runtime
         self._started = started
         self._meter = meter or NoMeter()
+        self.read_resource: ReadResource | None = None
+        """Reads a resource by its shown URI, as clients of the namespaced face do; None: links cannot be viewed."""
         self._long_calls = LongCalls(runtime)
         self._levels = WrittenLevels()
         self._lists = ToolLists(runtime, self._with_inventory)
@@ -207,7 +217,11 @@ class GatewayFace:
         selector = fields.get("selector")
         if handle.startswith(f"{CALL_HANDLE}:"):
             return await self._long_calls.view(handle, selector, context)
-        view = await self._runtime.view(handle, selector, context)
+        link = await self._runtime.viewing.link(handle, context)
+        if link is not None and self.read_resource is not None:
+            view = await _view_link(self.read_resource, link, handle, selector, context)
+        else:
+            view = await self._runtime.view(handle, selector, context)
         body: dict[str, Any] = {"handle": handle, "selector": selector, "content": view.content, "total": view.total}
         if view.next is not None:
             body["next"] = view.next
@@ -217,6 +231,21 @@ class GatewayFace:
         data = base64.b64encode(view.media.data).decode("ascii")
         media = {"type": view.media.kind, "data": data, "mimeType": view.media.media_type}
         return replace(result, content=(*result.content, media))
+
+
+async def _view_link(read: ReadResource, link: NamedLink, handle: str, selector: object, context: CallContext) -> View:
+    """Reads the resource of *link* and returns the part that *selector* names. Raises ViewFailed."""
+    try:
+        result = await read({"uri": shown_uri(link.server, link.uri)}, context)
+    except Refusal as refusal:
+        # A resource that this caller may not read and none are one answer, that of an artifact.
+        raise (ViewFailed(refusal.message, path=handle) if refusal.theirs else no_such_artifact(handle)) from None
+    binaries, text = mcp_result_to_envelope(
+        {"content": [{"type": "resource", "resource": part} for part in result["contents"]]}, ""
+    )[1:]
+    data, media_type, _ = next(iter(binaries.values()), (b"", "text/plain", ""))
+    data = utf8(text) if text and len(binaries) > 1 else data
+    return await part_of(data, media_type, selector, handle)
 
 
 def _definition(tool: SurfaceTool) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from wicketgate.catalog.selectable import SelectableItem
+from wicketgate.catalog.shown_words import safe_sources
 from wicketgate.faces.uris import shown_uri
 
 _FETCHED = ("https:", "http:", "data:")
@@ -64,7 +65,7 @@ def _block(block: Any, server: str) -> Any:
     if type(block) is not dict and not isinstance(block, Mapping):
         return block
     if block.get("type") == "resource_link":
-        return _with_uri(block, server)
+        return _with_uri(safe_sources(block), server)
     inner = block.get("resource") if block.get("type") == "resource" else None
     if isinstance(inner, Mapping) and (rewritten := _with_uri(inner, server)) is not inner:
         return {**block, "resource": rewritten}

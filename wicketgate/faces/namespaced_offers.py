@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from wicketgate.access.policy import Allowed
 from wicketgate.catalog.card import one_line
+from wicketgate.catalog.shown_words import safe_sources, shown_offer
 from wicketgate.errors import ConnectRequired, Forbidden, GatewayError, UpstreamRefused, UpstreamUnavailable
 from wicketgate.faces.apps import APPS
 from wicketgate.faces.links import with_links
@@ -116,7 +117,7 @@ class NamespacedOffers:
                 if number % _YIELDED == 0:
                     await asyncio.sleep(0)
                 name = _SHOWN[kind](server, item[address])
-                shown.setdefault(name, {**item, address: name})
+                shown.setdefault(name, {**shown_offer(item, address), address: name})
         ordered = sorted(shown, key=lambda name: (name.casefold(), name))
         return Listed([shown[name] for name in ordered], missing, 0 if missing else listing.fresh_ms)
 
@@ -338,7 +339,7 @@ def _addressed(part: object, routed: RoutedRequest) -> object:
     if not isinstance(part, Mapping) or not isinstance(uri, str):
         return part
     own = uri == routed.request.name
-    return {**part, "uri": routed.namespaced_name if own else shown_uri(routed.target_server, uri)}
+    return {**safe_sources(part), "uri": routed.namespaced_name if own else shown_uri(routed.target_server, uri)}
 
 
 def _refusal(error: GatewayError, routed: RoutedRequest) -> Refusal:

@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from wicketgate.catalog.selectable import SelectableItem
-from wicketgate.catalog.tool_id import ToolId
+from wicketgate.catalog.tool_id import ToolId, without_accents
 from wicketgate.faces.surface import Refusal
 from wicketgate.faces.uris import MAX_URI_CHARS, shown_uri, split_uri
 from wicketgate.mcp_names import INVALID_PARAMS
@@ -24,10 +24,12 @@ SEPARATOR = "__"
 
 # The tool names that model APIs accept.
 SPEAKABLE = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+_UNSPEAKABLE = re.compile(r"[^a-zA-Z0-9_-]+")
 _WORD = re.compile(r"\w")
 
 _MAX_CHARS = 64
 _DIGEST_CHARS = 8
+_FEW_CHARS = 3
 _MAX_SHOWN = 256
 # Each character of a server's URI may be shown as twelve.
 _MAX_SHOWN_URI = 16 * MAX_URI_CHARS
@@ -161,7 +163,7 @@ class ToolNames:
                 continue
             targets[target] = item.id
             full = join_name(*target)
-            shown[item.id] = alias = speakable_name(full)
+            shown[item.id] = alias = speakable_name(full, item.title or "")
             if alias != full:
                 aliases[alias] = target
         self.targets: Mapping[tuple[str, str], ToolId] = MappingProxyType(targets)
@@ -170,10 +172,17 @@ class ToolNames:
         self.servers = frozenset(server for server, _ in targets)
 
 
-def speakable_name(full: str) -> str:
-    """*full* if models can say it, otherwise the part that they can say and a digest that makes it unique."""
+def speakable_name(full: str, title: str = "") -> str:
+    """Returns *full* if models can say it, otherwise the part that they can say and a digest that makes it unique.
+
+    A name in another script leaves too little of itself, so the words of the *title* replace it, if it has any.
+    """
     if SPEAKABLE.fullmatch(full):
         return full
     digest = hashlib.sha256(full.encode("utf-8", "surrogatepass")).hexdigest()[:_DIGEST_CHARS]
-    kept = re.sub(r"[^a-zA-Z0-9_-]+", "_", full)[: _MAX_CHARS - _DIGEST_CHARS - 1]
-    return f"{kept}_{digest}"
+    kept = _UNSPEAKABLE.sub("_", without_accents(full))
+    server, _, own = kept.partition(SEPARATOR)
+    words = _UNSPEAKABLE.sub("_", without_accents(title[:_MAX_SHOWN])).strip("_")
+    if words and not full.isascii() and len(own.replace("_", "")) < _FEW_CHARS:
+        kept = join_name(server, words)
+    return f"{kept[: _MAX_CHARS - _DIGEST_CHARS - 1]}_{digest}"

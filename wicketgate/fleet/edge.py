@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from wicketgate.catalog.selectable import OPERATION_KEY
+from wicketgate.catalog.shown_words import visible
 from wicketgate.errors import InputRequired, UpstreamRefused
 from wicketgate.fleet import spelling
 from wicketgate.log_text import MASK
@@ -166,6 +167,11 @@ class Edge:
             return await asyncio.to_thread(self.cleaned, value, in_parts=True)
         return self.cleaned(value)
 
+    async def said(self, value: T) -> T:
+        """As ``clean``, for words that a client shows unchanged: without hidden and control characters (FACE-164)."""
+        cleaned = await self.clean(value)
+        return await asyncio.to_thread(visible, cleaned) if is_bulky(cleaned) else visible(cleaned)
+
     def cleaned(self, value: T, *, kept: str = "", in_parts: bool = False) -> T:
         """As ``clean``, now. *kept*: a key of ours that stays. *in_parts*: for a large value, so that other threads run
         between the parts."""
@@ -192,7 +198,7 @@ class Edge:
         return _EdgeCaller(caller, self)
 
     async def _refused(self, refused: UpstreamRefused) -> UpstreamRefused:
-        refusal, data = self.secrets.mask_cut(refused.refusal), await self.clean(refused.data)
+        refusal, data = visible(self.secrets.mask_cut(refused.refusal)), await self.clean(refused.data)
         if refusal == refused.refusal and data is refused.data:
             return refused
         other = UpstreamRefused(
@@ -239,13 +245,13 @@ class _EdgeCaller(PassingCaller):
 
     async def progress(self, progress: float, total: float | None, message: str | None) -> None:
         if message is not None:
-            message = await self._edge.clean(message)
+            message = await self._edge.said(message)
         await self._caller.progress(progress, total, message)
 
     async def log(self, level: str, data: object, logger: str | None) -> None:
         if logger is not None:
-            logger = await self._edge.clean(logger)
-        await self._caller.log(level, await self._edge.clean(data), logger)
+            logger = await self._edge.said(logger)
+        await self._caller.log(level, await self._edge.said(data), logger)
 
     async def ask(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
         return await self._caller.ask(method, await self._edge.clean(params))

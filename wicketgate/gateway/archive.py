@@ -5,7 +5,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from wicketgate.access.identity import Identity
 from wicketgate.access.policy import AccessPolicy, Hidden
@@ -18,7 +18,15 @@ from wicketgate.gateway.snapshot import Snapshot
 from wicketgate.heavy_work import in_line
 from wicketgate.ports import Artifact, ArtifactStore, PutOutcome
 from wicketgate.results.envelope import ResultEnvelope
-from wicketgate.results.firewall import Sealed, SealedArtifact, is_bulky, is_very_bulky, seal_result
+from wicketgate.results.firewall import (
+    MAX_LINK_CHARS,
+    Sealed,
+    SealedArtifact,
+    is_bulky,
+    is_very_bulky,
+    resource_links,
+    seal_result,
+)
 from wicketgate.results.selector import select
 from wicketgate.results.view import View
 from wicketgate.tokens import TokenCounter
@@ -27,6 +35,9 @@ _NOT_KEPT: Mapping[PutOutcome, str] = {
     "too_large": "larger than the store takes; ask the tool for less",
     "failed": "the store is out of order at the moment",
 }
+
+
+_PARTS_OF_A_FACT = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +60,14 @@ def _sealing_of(result: Mapping[str, Any]) -> Callable[[Callable[[], Sealed]], A
 
 async def _at_once(seal: Callable[[], Sealed]) -> Sealed:
     return seal()
+
+
+class NamedLink(NamedTuple):
+    """The URI of a resource, its server, and the tool whose result named it."""
+
+    uri: str
+    server: str
+    tool_id: str
 
 
 class Archive:
@@ -75,6 +94,8 @@ class Archive:
         if no_index:
             seal = partial(seal, not_stored={**not_stored, **no_index})
             sealed = await sealing(seal)
+        for link in resource_links(result):
+            await self._artifacts.put(owner, Artifact(f"link:{link}", "text/uri-list", item.server, item.id.encode()))
         return Execution(sealed.envelope, TokenCost(sealed.shown_tokens, sealed.raw.tokens), sealed.text)
 
     async def _store(self, artifacts: Sequence[SealedArtifact], owner: str) -> dict[str, str]:
@@ -87,17 +108,29 @@ class Archive:
                 not_stored[ref.handle] = _NOT_KEPT[outcome]
         return not_stored
 
+    async def link(self, wanted: str, owner: str) -> NamedLink | None:
+        """Returns the link in a result of *owner* that *wanted* names: its URI, or the fact that shows it (EXEC-81)."""
+        for uri in (wanted, *wanted.removeprefix("link: ").split(" | ")[:_PARTS_OF_A_FACT]):
+            if len(uri) <= MAX_LINK_CHARS and (kept := await self._artifacts.get(owner, f"link:{uri}")) is not None:
+                return NamedLink(uri, kept.label, kept.data.decode())
+        return None
+
     async def view(self, handle: str, selector: object, owner: str) -> View:
         """A bounded part of an artifact of *owner*. Raises ViewFailed."""
         artifact = await self._artifacts.get(owner, handle)
         if artifact is None:
             raise no_such_artifact(handle)
-        try:
-            # Off the loop: an artifact can be large, and a selector reads as much of it as it must.
-            return await asyncio.to_thread(select, artifact.data, artifact.media_type, selector)
-        except ViewFailed as error:
-            error.path = handle
-            raise
+        return await part_of(artifact.data, artifact.media_type, selector, handle)
+
+
+async def part_of(data: bytes, media_type: str, selector: object, handle: str) -> View:
+    """Returns the part of *data*, which *handle* names, that *selector* names. Raises ViewFailed."""
+    try:
+        # Off the loop: an artifact can be large, and a selector reads as much of it as it must.
+        return await asyncio.to_thread(select, data, media_type, selector)
+    except ViewFailed as error:
+        error.path = handle
+        raise
 
 
 def whole_handle(snapshot: Snapshot, access: AccessPolicy, handle: str, identity: Identity) -> str:

@@ -119,6 +119,9 @@ def approval_mark(approval_id: str) -> str:
 CALL_REFUSED = "Calls are refused while the audit log cannot be written. Nothing was run."
 
 
+_READY_S = 1.0
+
+
 class AuditFailed(Exception):
     """A record could not be kept. The text is for the log."""
 
@@ -162,6 +165,17 @@ class Auditor:
         if self._digest_key is None:
             return hashlib.sha256(canonical).hexdigest()
         return f"hmac:{hmac.new(self._digest_key, canonical, hashlib.sha256).hexdigest()}"
+
+    async def ready(self) -> bool:
+        """Returns whether every critical sink can take a record; calls are refused while one cannot. Takes at most a
+        second."""
+        try:
+            async with asyncio.timeout(_READY_S):
+                for attached in self._critical:
+                    await attached.sink.ready()
+        except (AuditFailed, TimeoutError):
+            return False
+        return True
 
     async def admit(self) -> None:
         """Raises NotAdmitted while a critical sink cannot take a record: nothing may run that would leave no trace."""

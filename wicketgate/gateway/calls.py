@@ -39,7 +39,7 @@ from wicketgate.gateway.call_memory import ResultCache
 from wicketgate.gateway.logins import Logins
 from wicketgate.gateway.options import CallPolicy, RuntimePolicies
 from wicketgate.gateway.plugin_chain import PluginChain
-from wicketgate.gateway.questions import pages_of
+from wicketgate.gateway.questions import PageRules, pages_of
 from wicketgate.gateway.quota import Quota
 from wicketgate.gateway.server_words import ServerWords, StillAllowed
 from wicketgate.gateway.skill_files import admit_file
@@ -215,7 +215,7 @@ class Calls:
                     result = await run()
             except UpstreamRefused as refused:
                 note.answered = True
-                _check_pages(request.server, refused)
+                _check_pages(request.server, refused, self._policies.pages_for(request.server))
                 raise
             note.answered = True
             return result
@@ -251,7 +251,8 @@ class Calls:
         self, request: Request, asked_for: str, context: CallContext, note: AuditedCall, still_allowed: StillAllowed
     ) -> ServerWords:
         count = partial(self._quota.take_other, context.identity.actor, note.tool_id)
-        return ServerWords(request, asked_for, self._plugins, note, count, still_allowed)
+        pages = self._policies.pages_for(request.server)
+        return ServerWords(request, asked_for, self._plugins, note, count, still_allowed, pages)
 
     async def _send(
         self,
@@ -313,7 +314,7 @@ class Calls:
                     note.upstream_s = self._now() - began
         except UpstreamRefused as refused:
             note.answered = True
-            _check_pages(request.server, refused)
+            _check_pages(request.server, refused, self._policies.pages_for(request.server))
             raise
         note.answered = True
         note.tool_error = bool(result.get("isError"))
@@ -396,12 +397,12 @@ def _file_of(item: SelectableItem, args: Mapping[str, Any]) -> SelectableItem:
     return replace(item, upstream_name=uri)
 
 
-def _check_pages(server: str, refused: UpstreamRefused) -> None:
+def _check_pages(server: str, refused: UpstreamRefused, rules: PageRules) -> None:
     """Leave in *refused* only pages that a person may be sent to, because clients open those of an error as they open
     those of a question (FACE-86)."""
     if refused.upstream_code != URL_ELICITATION_REQUIRED:
         return
-    refused.data, left_out = pages_of(server, refused.data)
+    refused.data, left_out = pages_of(server, refused.data, rules)
     for why in left_out:
         log.warning("%s: a page in an error of the server was shown to nobody: it %s", server, why)
 

@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from wicketgate.catalog.pins import HIDDEN
+from wicketgate.catalog.shown_words import HIDDEN
 from wicketgate.gateway.questions import QuestionRefused
 from wicketgate.results.bulk import outweighs
 

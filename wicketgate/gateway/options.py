@@ -23,6 +23,7 @@ from wicketgate.gateway.audit import Auditor, Watch
 from wicketgate.gateway.kept_calls import CallStore
 from wicketgate.gateway.learning import LearnScope
 from wicketgate.gateway.plugin_chain import PluginChain
+from wicketgate.gateway.questions import PageRules
 from wicketgate.gateway.running_calls import RunningLimits
 from wicketgate.login.waiting import NoWaiting, Waiting
 from wicketgate.models.provider import Usage
@@ -169,7 +170,8 @@ class RuntimePolicies:
     disabled ones: their names are no other's namespace. *per_actor* and *per_tool* limit the executions within a minute
     (``quota.Quota``). *words* find tools besides their definitions: texts by pattern, as rules match or with the
     hash of an id: ``{"github:list_commits": ["history", "git log"]}``. *learn* says whose runs teach
-    which words lead to which tool (BROWSE-42).
+    which words lead to which tool (BROWSE-42). *own_pages* are the places (``place_of``) of our own pages, and
+    *distant* the upstreams on other machines.
     """
 
     calls: Mapping[str, CallPolicy] = field(default_factory=dict)
@@ -182,6 +184,11 @@ class RuntimePolicies:
     per_tool: Mapping[str, int] = field(default_factory=dict)
     words: Mapping[str, Sequence[str]] = field(default_factory=dict)
     learn: LearnScope = "off"
+    own_pages: Collection[str] = ()
+    distant: Collection[str] = ()
+
+    def pages_for(self, server: str) -> PageRules:
+        return PageRules(self.own_pages, loopback=server not in self.distant)
 
     def call_policy(self, server: str) -> CallPolicy:
         return self.calls.get(server, self.default_call)

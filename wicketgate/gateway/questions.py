@@ -1,17 +1,18 @@
 """Questions of a server to the person behind a call, as they may be put (ROUTE-33 to ROUTE-35).
 
 Each begins with the name of its server, in our words. A server cannot write our own question for an approval, hide
-characters in its own, or send a person to a page whose host is not shown.
+characters in its own, ask for credentials in a form, or send a person to a page of ours or one whose host is not shown.
 """
 
 import re
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
-from ipaddress import ip_address
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
 from wicketgate.catalog.card import one_line
+from wicketgate.net.guard import is_loopback
 from wicketgate.results.bulk import outweighs
 
 CANCELLED: Mapping[str, Any] = {"action": "cancel"}
@@ -24,7 +25,6 @@ _MAX_VALUES = 10_000
 _MAX_UNITS = 5_000
 """Of one value or sixteen characters: each character is looked at, on the event loop."""
 _MAX_PAGES = 10
-_LOOPBACK = ("localhost", "localhost.")
 # In values of these a program compares characters, so they are not folded: with hidden ones the question is refused.
 _EXACT = frozenset({"enum", "const", "default", "pattern"})
 _FIELDS: Mapping[str, tuple[str, ...]] = {"form": ("requestedSchema",), "url": ("url", "elicitationId")}
@@ -36,6 +36,14 @@ _LOOK_ALIKE = str.maketrans(
     "aeopcyxisjhqwdmhktbaoivpuketbnmi",
 )
 _INTRO = re.compile(r"`[^`]{1,80}` asks\b")
+_OUR_NAME = re.compile(r"wicketgate(?:asks|needs|wants|re(?:quest|quire)s)")
+_NO_LETTERS = re.compile(r"[^a-z]+")
+_DIGITS_AS_LETTERS = str.maketrans("013457@$", "oieastas")
+_CREDENTIAL = (
+    r"(?:\bwg_|passw(?:or)?d|pass(?:phrase|code)|secret(?!ar)|credential|one[\W_]*time[\W_]*code|\b(?:otp|cvv|cvc)\b"
+    r"|(?:api|access|private|signing|ssh)[\W_]*key|(?:access|api|auth|bearer|refresh|session)[\W_]*token)"
+)
+_ASKS_FOR_ONE = re.compile(rf"\bwg_|\b(?:enter|type|paste|provide|give|send|tell)\b[^.?!]{{0,60}}{_CREDENTIAL}")
 _APPROVAL = re.compile(r"\bmay\b.{1,400}?\bbe (?:run|executed|called) with\b", re.DOTALL)
 
 
@@ -43,7 +51,27 @@ class QuestionRefused(Exception):
     """A question that is not put to anybody. The argument is a fixed phrase for the log that completes "it ..."."""
 
 
-def question_of(server: str, params: object) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class PageRules:
+    """The pages that a server may not send a person to: those of *ours* (``place_of``), and loopback ones unless
+    *loopback*, since those are for servers on this machine."""
+
+    ours: Collection[str] = ()
+    loopback: bool = True
+
+
+ANY_PAGE = PageRules()
+
+
+def place_of(url: str) -> str:
+    """Returns host and port of a URL; all names of loopback are one. Raises ValueError."""
+    parts = urlsplit(url)
+    host = (parts.hostname or "").removesuffix(".")
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    return f"{'localhost' if is_loopback(host) else host}:{port}"
+
+
+def question_of(server: str, params: object, rules: PageRules = ANY_PAGE) -> dict[str, Any]:
     """Returns the ``params`` of ``elicitation/create`` as they may be put. Raises QuestionRefused."""
     if not isinstance(params, Mapping) or not isinstance(message := params.get("message"), str):
         raise QuestionRefused("is not well-formed")
@@ -60,7 +88,7 @@ def question_of(server: str, params: object) -> dict[str, Any]:
         if "requestedSchema" in shown:
             shown["requestedSchema"] = _folded(shown["requestedSchema"])
     else:
-        intro = f"`{server}` asks you to open a page at {_host(params.get('url'))}: "
+        intro = f"`{server}` asks you to open a page at {_host(params.get('url'), rules)}: "
         if "elicitationId" in shown and (not isinstance(own := shown["elicitationId"], str) or _hides(own)):
             raise QuestionRefused("has an id that is not plain text")
     # Whoever reads it must see who asks.
@@ -69,11 +97,15 @@ def question_of(server: str, params: object) -> dict[str, Any]:
             raise QuestionRefused("looks like the gate's own question for an approval")
         if _INTRO.search(text):
             raise QuestionRefused("speaks in the name of another server")
+        if _OUR_NAME.search(_NO_LETTERS.sub("", text.translate(_DIGITS_AS_LETTERS))):
+            raise QuestionRefused("speaks in the name of the gate")
+    if mode == "form" and (_ASKS_FOR_ONE.search(_as_people_read(message[:_MAX_CHARS])) or _has_secret_field(shown)):
+        raise QuestionRefused("asks for a credential in a form")
     shown["message"] = intro + _lines(message)
     return shown
 
 
-def pages_of(server: str, data: object) -> tuple[object, Sequence[str]]:
+def pages_of(server: str, data: object, rules: PageRules = ANY_PAGE) -> tuple[object, Sequence[str]]:
     """The data of an error that asks for pages to be opened (``{"elicitations": [...]}``): the pages as they may be put
     and nothing else; and the phrases of those that may not (FACE-86). Other data as they came."""
     pages = data.get("elicitations") if isinstance(data, Mapping) else None
@@ -85,7 +117,7 @@ def pages_of(server: str, data: object) -> tuple[object, Sequence[str]]:
         try:
             if not isinstance(page, Mapping) or page.get("mode") != "url":
                 raise QuestionRefused("is no page")
-            shown.append(question_of(server, page))
+            shown.append(question_of(server, page, rules))
         except QuestionRefused as why:
             refused.append(str(why))
     return {"elicitations": shown}, refused
@@ -101,7 +133,20 @@ def _lines(text: str) -> str:
     return "\n".join(lines[:_MAX_LINES]).strip() + ("…" if len(text) > _MAX_CHARS or len(lines) > _MAX_LINES else "")
 
 
-def _host(url: object) -> str:
+def _has_secret_field(form: Mapping[str, Any]) -> bool:
+    """True if a field takes text and its name or words ask for a credential. A yes or no, or a choice, gives none."""
+    schema = form.get("requestedSchema")
+    fields = schema.get("properties") if isinstance(schema, Mapping) else None
+    for name, field in fields.items() if isinstance(fields, Mapping) else ():
+        if not isinstance(field, Mapping) or field.get("type") == "boolean" or "enum" in field or "oneOf" in field:
+            continue
+        words = _as_people_read(f"{name} {field.get('title')} {field.get('description')}")
+        if field.get("format") == "password" or re.search(_CREDENTIAL, words):
+            return True
+    return False
+
+
+def _host(url: object, rules: PageRules) -> str:
     """The host of a link that may be opened: over TLS, or on this machine. Raises QuestionRefused."""
     if not isinstance(url, str) or not url.isascii() or not url.isprintable() or " " in url or "\\" in url:
         raise QuestionRefused("has a link that is not a plain URL")
@@ -112,19 +157,14 @@ def _host(url: object) -> str:
         raise QuestionRefused("has a link that is not a plain URL") from None
     if not host or len(host) > _MAX_HOST or not _PLAIN_HOST.fullmatch(host) or user is not None or "@" in parts.netloc:
         raise QuestionRefused("has a link without a plain host")
-    if parts.scheme != "https" and not (parts.scheme == "http" and _is_loopback(host)):
+    if parts.scheme != "https" and not (parts.scheme == "http" and is_loopback(host.removesuffix("."))):
         raise QuestionRefused("has a link that is not https")
+    if place_of(url) in rules.ours:
+        raise QuestionRefused("has a link to a page of the gate")
+    if is_loopback(host.removesuffix(".")) and not rules.loopback:
+        raise QuestionRefused("has a link to this machine, and its server is not here")
     shown = f"[{host}]" if ":" in host else host
     return shown if port is None else f"{shown}:{port}"
-
-
-def _is_loopback(host: str) -> bool:
-    if host in _LOOPBACK:
-        return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _folded(schema: Any) -> Any:

@@ -10,7 +10,7 @@ from wicketgate.errors import Forbidden, GatewayError, InputRequired, UpstreamEr
 from wicketgate.gateway.audited_call import AuditedCall
 from wicketgate.gateway.client_requests import KINDS, QUESTION, ROOTS, SAMPLE, Kind, answer_of, kind_of, request_of
 from wicketgate.gateway.plugin_chain import PluginChain, Stage
-from wicketgate.gateway.questions import CANCELLED, QuestionRefused, question_of
+from wicketgate.gateway.questions import CANCELLED, PageRules, QuestionRefused, question_of
 from wicketgate.plugin_api import Message, Request
 from wicketgate.ports import SILENT, CallContext, Caller, CannotAsk, InputAnswers, PassingCaller
 
@@ -45,8 +45,10 @@ class ServerWords:
         note: AuditedCall,
         count: Callable[[], Awaitable[None]],
         still_allowed: StillAllowed,
+        pages: PageRules,
     ) -> None:
         self.still_allowed = still_allowed
+        self._pages = pages
         self._count = count
         self._samples = 0
         self._request = request
@@ -91,7 +93,7 @@ class ServerWords:
     async def question(self, params: Mapping[str, Any]) -> Mapping[str, Any] | None:
         """A question as it may be put to a person; None if it may not."""
         try:
-            named = question_of(self._request.server, params)
+            named = question_of(self._request.server, params, self._pages)
         except QuestionRefused as why:
             log.warning("%s: a question of the server was put to nobody: it %s", self._request.server, why)
             await self.record("cancelled")

@@ -8,6 +8,7 @@ from wicketgate.access.policy import AccessPolicy
 from wicketgate.gateway.archive import (
     Archive,
     Execution,
+    NamedLink,
     handle_parts,
     may_view,
     no_such_artifact,
@@ -38,6 +39,15 @@ class Viewing:
         self._archive = archive
         self._running = running
         self._kept = kept
+
+    async def link(self, wanted: str, context: CallContext) -> NamedLink | None:
+        """Returns the link that *wanted* names, if a tool that this caller may still use gave it to this actor."""
+        if ":" in (tool_id := handle_parts(wanted)[1]) and "/" not in tool_id:
+            return None  # the handle of an artifact
+        link = await self._archive.link(wanted, context.identity.actor)
+        (snapshot, access), identity = self._in_force(), context.identity
+        usable = link is not None and may_view(snapshot.catalog, access, f"link:{link.tool_id}:", identity)
+        return link if usable else None
 
     async def view(self, handle: str, selector: object, context: CallContext) -> View:
         """A bounded part of an artifact that this actor owns (EXEC-29, EXEC-34). Raises ViewFailed."""

@@ -21,7 +21,7 @@ _VERY_BULKY_UNITS = 65_536
 _MAX_LINKS = 20
 # Each artifact is a write of its own to the store, and an entry among those of its owner.
 _MAX_ARTIFACTS = 200
-_LINK_CHARS = 300
+MAX_LINK_CHARS = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +156,17 @@ def _keep_parts(kept: _Artifacts, text: str, binaries: Mapping[str, Binary], pre
     return structured
 
 
+def resource_links(result: Mapping[str, Any]) -> list[str]:
+    """Returns the URIs of the links that facts show whole."""
+    content = result.get("content")
+    links = [
+        uri
+        for part in (content if isinstance(content, list) else ())
+        if isinstance(part, Mapping) and part.get("type") == "resource_link" and isinstance(uri := part.get("uri"), str)
+    ]
+    return [uri for uri in links[:_MAX_LINKS] if len(uri) <= MAX_LINK_CHARS]
+
+
 def _links(content: Any) -> list[str]:
     """Writes each resource link as a fact: a link is of use only with its address."""
     links: list[str] = []
@@ -163,7 +174,7 @@ def _links(content: Any) -> list[str]:
         match part:
             case {"type": "resource_link", "uri": str(uri)}:
                 details = [part.get("name"), uri, part.get("mimeType"), part.get("description")]
-                known = (shorten(each, _LINK_CHARS) for each in details if isinstance(each, str) and each)
+                known = (shorten(each, MAX_LINK_CHARS) for each in details if isinstance(each, str) and each)
                 links.append(f"link: {' | '.join(known)}")
         if len(links) == _MAX_LINKS:
             break

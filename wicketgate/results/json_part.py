@@ -139,10 +139,11 @@ class ValuePage:
 
 
 def json_keys(data: bytes, keys: list[str], start: int) -> View:
-    """Shows these members of an object as indented JSON, from its character *start* on."""
+    """Shows these members of an object as indented JSON, from its character *start* on. Raises ViewFailed for other
+    data."""
     members = _members(data)
     if members is None:
-        return View("", 0, "keys", None)
+        raise ViewFailed("The artifact is not a JSON object. Read it with head, lines, rows, json_path or grep.")
     picked = [
         f"  {json.dumps(key, ensure_ascii=False)}: {_indented(bytes(members[key]))}"
         for key in dict.fromkeys(keys)

@@ -166,8 +166,8 @@ def select(data: bytes, media_type: str, selector: object) -> View:
 
     ``head``: characters. ``lines``: whole lines. ``rows``: records of a table, with row 0 repeated on every later
     page; of a JSON array its elements, one a line. ``json_keys``: members of a JSON object, indented; ``start`` is a
-    character of that text, which is empty if the data is no JSON object. ``json_path``: the values at a path, one a
-    line, from the ``start``-th on. ``grep``: lines that hold a text, from the ``start``-th on.
+    character of that text; other data raises ViewFailed. ``json_path``: the values at a path, one a line, from the
+    ``start``-th on. ``grep``: lines that hold a text, from the ``start``-th on.
 
     An image or a sound of up to 4 MB is returned whole for every selector. Of other data that is no text, ``head``
     shows bytes in hexadecimal.

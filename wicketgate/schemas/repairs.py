@@ -1,7 +1,9 @@
-"""Repairs arguments before they are checked, where the operator wants it (EXEC-9).
+"""Repairs arguments before they are checked (EXEC-9, EXEC-80).
 
-Models write ``"42"`` for 42, and an object as JSON text. A repair is made only where the schema wants another type than
-a string, and the text denotes exactly one value of that type. So nothing is ever guessed or lost.
+Models send null for an optional argument that they leave out. It is omitted if its schema does not take null. If the
+operator wants it, text is repaired too: models write ``"42"`` for 42, and an object as JSON text. A text is repaired
+only where the schema wants another type than a string, and the text denotes exactly one value of that type. So nothing
+is ever guessed or lost.
 """
 
 import json
@@ -36,19 +38,21 @@ _BOOLEANS = {"true": True, "false": False}
 _LONE_REFERENCES = (DRAFT4, DRAFT6, DRAFT7)
 
 
-def repair(args: object, schema: ForeignSchema) -> tuple[object, list[Repair]]:
+def repair(args: object, schema: ForeignSchema, *, tolerant: bool = True) -> tuple[object, list[Repair]]:
     """Returns *args* repaired, and the list of repairs; *args* itself without any. Never raises.
 
-    Rules: ``strip_bom`` and ``json_to_object`` or ``json_to_array`` for JSON text (the whole of *args* included),
-    ``str_to_integer``, ``str_to_number``, ``str_to_boolean``. A value is left alone where the schema declares no type,
-    where it takes strings, and under a name that the schema does not know. Linear in *args*, at most 100 repairs.
+    Rules: ``omit_null`` for an optional property; if *tolerant*, also ``strip_bom`` and ``json_to_object`` or
+    ``json_to_array`` for JSON text (the whole of *args* included), ``str_to_integer``, ``str_to_number``,
+    ``str_to_boolean``. A value is left alone where the schema declares no type, where it takes strings, and under a
+    name that the schema does not know. Linear in *args*, at most 100 repairs.
     """
-    return _Repairer(schema).repair(args)
+    return _Repairer(schema, tolerant).repair(args)
 
 
 class _Repairer:
-    def __init__(self, schema: ForeignSchema) -> None:
+    def __init__(self, schema: ForeignSchema, tolerant: bool) -> None:
         self._schema = schema
+        self._tolerant = tolerant
         self._repairs: list[Repair] = []
         self._values = _MAX_VALUES
         self._work = _MAX_WORK
@@ -57,7 +61,7 @@ class _Repairer:
 
     def repair(self, args: object) -> tuple[object, list[Repair]]:
         whole = args
-        if isinstance(args, str):
+        if isinstance(args, str) and self._tolerant:
             # Arguments are an object, whatever type the schema has at its root.
             whole = self._from_json(args, frozenset({"object"}), ())
         repaired = self._value(whole, [self._schema.root], (), 0) if isinstance(whole, Mapping) else whole
@@ -68,12 +72,16 @@ class _Repairer:
         self._values -= 1
         if depth > _MAX_DEPTH or self._values < 0 or len(self._repairs) >= _MAX_REPAIRS:
             return value
-        if isinstance(value, str):
+        if isinstance(value, str) and self._tolerant:
             wanted = self._wanted(places)
             value = self._from_text(value, wanted, path) if wanted else value
         if isinstance(value, Mapping):
-            changes = self._changes(value.items(), _member_places, self._pieces(places, "object"), path, depth)
-            return {**value, **changes} if changes else value
+            pieces = self._pieces(places, "object")
+            changes = self._changes(value.items(), _member_places, pieces, path, depth)
+            omitted = {name for name, member in value.items() if member is None and self._omits(pieces, name, path)}
+            if changes or omitted:
+                return {name: changes.get(name, member) for name, member in value.items() if name not in omitted}
+            return value
         if isinstance(value, list):
             changes = self._changes(enumerate(value), _item_places, self._pieces(places, "array"), path, depth)
             return [changes.get(index, item) for index, item in enumerate(value)] if changes else value
@@ -98,6 +106,17 @@ class _Repairer:
                 if repaired is not member:
                     changes[key] = repaired
         return changes
+
+    def _omits(self, pieces: list[Mapping[str, Any]], name: Any, path: _Path) -> bool:
+        """Returns whether the null under *name* is omitted: an optional property whose schema surely refuses null."""
+        places = [piece["properties"][name] for piece in pieces if name in piece.get("properties", {})]
+        if not places or len(self._repairs) >= _MAX_REPAIRS or any(name in each.get("required", ()) for each in pieces):
+            return False
+        kinds = [self._types_alone(piece) for piece in self._pieces(places, "null")]
+        if all(types is None or "null" in types for types in kinds):
+            return False
+        self._repairs.append({"path": json_path((*path, name)), "rule": "omit_null"})
+        return True
 
     def _from_text(self, text: str, wanted: frozenset[str], path: _Path) -> object:
         """Returns the one value of a wanted type that *text* denotes, or *text*."""
@@ -188,7 +207,7 @@ class _Repairer:
         self._work -= 1 + len(schema.get("enum", ())) // 10
         values = [schema["const"]] if "const" in schema else schema.get("enum", ())
         if any(isinstance(value, str) for value in values):
-            return frozenset({"string"})
+            return frozenset({"string", "null"} if None in values else {"string"})
         kind = schema.get("type")
         if kind is not None:
             return frozenset([kind] if isinstance(kind, str) else kind)

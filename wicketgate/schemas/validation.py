@@ -103,9 +103,9 @@ class Validator:
             raise self._invalid(describe_errors(errors), args, wrong, path)
         return args
 
-    def repair(self, args: object) -> tuple[object, list[Repair]]:
+    def repair(self, args: object, *, tolerant: bool = True) -> tuple[object, list[Repair]]:
         """Returns *args* repaired as far as nothing is lost, and the list of repairs (see ``repairs``)."""
-        return repair(args, self._schema)
+        return repair(args, self._schema, tolerant=tolerant)
 
     def admit_plain(self, args: object) -> Admitted | None:
         """Returns *args* if they plainly fit, which takes a microsecond; None says nothing about them (EXEC-60)."""
@@ -117,11 +117,18 @@ class Validator:
         return Admitted(args, _NO_NOTES)
 
     def admit(self, args: object, *, path: str, tolerant: bool) -> Admitted:
-        """Check *args*, after a repair if the operator made the upstream *tolerant*. Raises as ``check``."""
+        """Checks *args*, repaired if needed; text is repaired only for a *tolerant* upstream. Raises as ``check``."""
         repairs: list[Repair] = []
         if tolerant:
             args, repairs = self.repair(args)
-        checked = self.check(args, path=path)
+        try:
+            checked = self.check(args, path=path)
+        except ArgsInvalid:
+            # Only what does not fit is repaired, so the calls that fit cost nothing more.
+            args, repairs = (args, []) if tolerant else self.repair(args, tolerant=False)
+            if not repairs:
+                raise
+            checked = self.check(args, path=path)
         notes: dict[str, Any] = {}
         if repairs:
             notes["arg_repairs"] = repairs
