@@ -2,11 +2,13 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
+from contextvars import Token
 from types import TracebackType
 from typing import Any, Self
 
 from msgspec.structs import replace
 
+from wicketgate.answer_room import AnswerHold, hold_in_force
 from wicketgate.errors import (
     ApprovalRequired,
     ArgsInvalid,
@@ -95,6 +97,8 @@ class AuditedCall:
         self.upstream_s = 0.0
         self.trail: list[Stage] = []
         self.marks = CallMarks()
+        self._hold = AnswerHold(context.identity.actor)
+        self._around: Token[AnswerHold | None] | None = None
         self.outcome: AuditOutcome | None = None
 
     def beside(self, operation: AuditedOperation) -> "AuditedCall":
@@ -147,11 +151,15 @@ class AuditedCall:
             except asyncio.CancelledError as left:
                 self._auditor.record_soon(self._record(self._auditor.now, left))
                 raise
+        self._around = hold_in_force.set(self._hold)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        if self._around is not None:
+            hold_in_force.reset(self._around)
+        self._hold.shrink(0)
         clock = self._auditor or self._watch
         if clock is None:
             return

@@ -9,13 +9,14 @@ have their own. A server is asked for no content coding; gzip and deflate are un
 import asyncio
 import re
 from base64 import b64encode
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
 from functools import partial
 from math import inf
 from typing import Any
 
 import httpx
 
+from wicketgate.heavy_work import VERY_LARGE_BYTES
 from wicketgate.net.codings import Read, decoder_of
 from wicketgate.net.connection import HttpConnection
 from wicketgate.net.dial import Route, connect, route_to
@@ -38,6 +39,9 @@ class _Response(httpx.Response):
     @property
     def has_redirect_location(self) -> bool:
         return False
+
+
+Large = Callable[[int], Awaitable[None]]
 
 
 class Body(httpx.AsyncByteStream):
@@ -70,15 +74,22 @@ class Body(httpx.AsyncByteStream):
                 raise AnswerTooLarge(f"the body of the server's answer is over {self._max_bytes} bytes")
             yield data
 
-    async def read_bounded(self, max_bytes: int) -> tuple[bytes, bool]:
+    async def read_bounded(self, max_bytes: int, large: Large | None = None) -> tuple[bytes, bool]:
         """At most *max_bytes* of the rest, and whether there was more."""
-        data, cut = await self.gather(max_bytes)
+        data, cut = await self.gather(max_bytes, large)
         return bytes(data), cut
 
-    async def gather(self, max_bytes: int) -> tuple[bytearray, bool]:
-        """As ``read_bounded``, in the buffer that grew with the pieces, because a copy of a large body takes long."""
+    async def gather(self, max_bytes: int, large: Large | None = None) -> tuple[bytearray, bool]:
+        """As ``read_bounded``, in the buffer that grew with the pieces, because a copy of a large body takes long.
+
+        After the first megabyte, *large* is awaited with the number of bytes to expect before more is read.
+        """
         data = bytearray()
         while piece := await self._read_in_time():
+            if large is not None and len(data) + len(piece) > VERY_LARGE_BYTES:
+                declared = None if self._connection is None else self._connection.declared_bytes
+                await large(max_bytes if declared is None else min(declared, max_bytes))
+                large = None
             data += piece
             if len(data) > max_bytes:
                 del data[max_bytes:]
@@ -119,10 +130,10 @@ def body_of(response: httpx.Response) -> Body:
     return body
 
 
-async def read_bounded(response: httpx.Response, max_bytes: int) -> tuple[bytes, bool]:
-    """At most *max_bytes* of the body, and whether there was more. Closes the response."""
+async def read_bounded(response: httpx.Response, max_bytes: int, large: Large | None = None) -> tuple[bytes, bool]:
+    """As ``Body.read_bounded``. Closes the response."""
     try:
-        return await body_of(response).read_bounded(max_bytes)
+        return await body_of(response).read_bounded(max_bytes, large)
     finally:
         await response.aclose()
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
+from wicketgate.answer_room import hold_in_force
 from wicketgate.errors import (
     GatewayError,
     UpstreamBusy,
@@ -193,6 +194,7 @@ class Call:
         "cancellable",
         "carried",
         "context",
+        "hold",
         "settled",
         "token",
     )
@@ -200,6 +202,8 @@ class Call:
     def __init__(self, token: str, context: CallContext | None, heard: Heard | None = None) -> None:
         self.token = token
         self.context = context
+        self.hold = hold_in_force.get()
+        """The room of its answer; None if it is not counted: one that no client asked for."""
         self.carried = False
         self.cancellable = True
         self.settled = False

@@ -5,14 +5,16 @@ Redirects are followed within the origin only and with the method kept; a 401 re
 
 import asyncio
 import base64
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 from urllib.parse import unquote, urljoin, urlsplit
 
 import httpx
 
+from wicketgate.answer_room import AnswerHold
 from wicketgate.errors import ConnectRequired, ProviderError, UpstreamUnavailable
+from wicketgate.heavy_work import VERY_LARGE_BYTES
 from wicketgate.net import (
     CONNECT_S,
     AnswerUndecodable,
@@ -156,9 +158,19 @@ class Endpoint:
 
 
 class EventStream:
-    """The events of one answer, each within *max_bytes*. *last_id*: of the stream that this one resumes."""
+    """The events of one answer, each within *max_bytes*. *last_id*: of the stream that this one resumes. A large event
+    is read when *hold* has room for it; *waits* as in AnswerHold."""
 
-    def __init__(self, response: httpx.Response, max_bytes: int, last_id: str = "") -> None:
+    def __init__(
+        self,
+        response: httpx.Response,
+        max_bytes: int,
+        last_id: str = "",
+        hold: AnswerHold | None = None,
+        waits: Callable[[], None] | None = None,
+    ) -> None:
+        self.hold = hold
+        self._waits = waits
         self._body = body_of(response)
         self._decoder = SseDecoder(max_bytes, max_bytes)
         self._decoder.last_id = last_id
@@ -181,8 +193,13 @@ class EventStream:
     async def read(self) -> list[SseEvent] | None:
         """The events that the next piece completed; None at the end. Raises Gone and Malformed."""
         try:
+            if self.hold is not None and not self.hold.bytes and self._decoder.open_bytes > VERY_LARGE_BYTES:
+                await self.hold.take(self._max_bytes, self._waits)
             data = await self._body.read()
-            return list(self._decoder.feed(data)) if data else None
+            events = list(self._decoder.feed(data)) if data else None
+            if self.hold is not None and self._decoder.open_bytes <= VERY_LARGE_BYTES:
+                self.hold.shrink(max((len(event.data) for event in events or ()), default=0))
+            return events
         except ProviderError:
             raise too_large(self._max_bytes) from None
         except httpx.RequestError as error:
@@ -200,16 +217,18 @@ def kind_of(response: httpx.Response) -> str:
     return str(response.headers.get("content-type", "")).partition(";")[0].strip().lower()
 
 
-async def body_within(response: httpx.Response, max_bytes: int) -> bytearray:
-    """The whole body. Raises Malformed if it is larger, and Gone."""
+async def body_within(response: httpx.Response, max_bytes: int, hold: AnswerHold | None = None) -> bytearray:
+    """The whole body; a large one is read when *hold* has room for it. Raises Malformed if it is larger, and Gone."""
     try:
-        data, cut = await body_of(response).gather(max_bytes)
+        data, cut = await body_of(response).gather(max_bytes, None if hold is None else hold.take)
     except httpx.RequestError as error:
         raise failure_of(error) from None
     finally:
         await response.aclose()
     if cut:
         raise too_large(max_bytes)
+    if hold is not None:
+        hold.shrink(len(data))
     return data
 
 

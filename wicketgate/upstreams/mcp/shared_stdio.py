@@ -156,6 +156,12 @@ class SharedChild(asyncio.Protocol):
     def rest(self, seconds: float) -> None:
         """Does nothing: the owner itself reads a server more slowly that says too much."""
 
+    def pause(self) -> None:
+        """Does nothing: the owner drops a gate that does not read."""
+
+    def read_on(self) -> None:
+        """Does nothing, as ``pause``."""
+
     async def stop(self) -> None:
         """Leaves the program. The owner ends it when nobody uses it any more."""
         self._ended = True

@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
+from wicketgate.answer_room import AnswerHold
 from wicketgate.net import Credentials, HttpClient, Outgoing, make_http_client
 from wicketgate.upstreams.mcp import wire
 from wicketgate.upstreams.mcp.call import CONNECTION_LOST, Call, Gone, Malformed, no_answer, no_mcp
@@ -79,7 +80,8 @@ class _Sse:
         if kind_of(response) != EVENTS:
             await response.aclose()
             raise no_mcp(kind_of(response), "sse")
-        stream = EventStream(response, self._max_bytes)
+        hold = AnswerHold(self.exchange.name)
+        stream = EventStream(response, self._max_bytes, hold=hold, waits=self.exchange.note_life)
         self._place = await _place(stream, Endpoint(self._http, url, headers, credentials))
         self.exchange.background.start(self._read(stream))
 
@@ -115,7 +117,7 @@ class _Sse:
             while (events := await stream.read()) is not None:
                 for event in events:
                     message = wire.decode(event.data)
-                    weight = 1 if message is None else self.exchange.take(message)
+                    weight = 1 if message is None else self.exchange.take(message, hold=stream.hold)
                     await self._unasked.rest(weight_of(weight, len(event.data)))
         self.exchange.close(CONNECTION_LOST)
         self._lost(CONNECTION_LOST)

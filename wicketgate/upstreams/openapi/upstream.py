@@ -18,6 +18,7 @@ from urllib.parse import quote, urlsplit
 
 import httpx
 
+from wicketgate.answer_room import hold_in_force
 from wicketgate.errors import UpstreamError, UpstreamLost, UpstreamUnavailable
 from wicketgate.fleet.turns import Turns
 from wicketgate.log_text import HEADER
@@ -389,7 +390,8 @@ class OpenApiUpstream:
         target = request.target
         if self._query:
             target += f"{'&' if '?' in target else '?'}{self._query}"
-        return await fetch(
+        hold = hold_in_force.get()
+        answer = await fetch(
             self._http,
             request.method,
             base_url.rstrip("/") + target,
@@ -399,7 +401,11 @@ class OpenApiUpstream:
             hops=_MAX_HOPS if self._access.follow_redirects and request.method in ("GET", "HEAD") else 0,
             credentials=self._access.credentials,
             unread=lambda content_type: base_type(content_type) in STREAMS,
+            large=None if hold is None else hold.take,
         )
+        if hold is not None:
+            hold.shrink(len(answer.body))
+        return answer
 
     async def _result(self, operation: OpenApiOperation, answer: Reply) -> Mapping[str, Any]:
         if media_type_of(answer) in STREAMS:
