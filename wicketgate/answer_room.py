@@ -7,55 +7,44 @@ answer that has room can always be read to its end. Actors share the room as the
 
 import asyncio
 import os
-import sys
 from collections.abc import Callable
 from contextlib import suppress
 from contextvars import ContextVar
 from pathlib import Path
-from weakref import WeakKeyDictionary
 
-from wicketgate.fleet.slots import CallSlots
+from wicketgate.fleet.slots import CallSlots, shared_slots
 
 _LEAST_BYTES = 32 << 20
 _MOST_BYTES = 256 << 20
 _PART_OF_MEMORY = 16
 """An answer occupies up to four times its size: its bytes, its values, and its texts encoded again."""
-_LOOK_S = 1.0
-
-_rooms: WeakKeyDictionary[asyncio.AbstractEventLoop, CallSlots] = WeakKeyDictionary()
 
 
 class AnswerHold:
-    """The room of one answer at a time, taken for *actor*."""
+    """The room of one answer at a time, taken for *actor*. While it waits for room, it calls *waits* every second."""
 
-    __slots__ = ("_actor", "_room", "bytes")
-
-    def __init__(self, actor: str) -> None:
+    def __init__(self, actor: str, waits: Callable[[], None] = lambda: None) -> None:
         self._actor = actor
+        self._waits = waits
         self._room: CallSlots | None = None
+        self._closed = False
         self.bytes = 0
 
-    async def take(self, size: int, waits: Callable[[], None] | None = None) -> None:
-        """Gives back what it holds, then waits for room for *size* bytes. Calls *waits* every second until then.
-
-        An answer of more than four fifths of the whole room counts as four fifths.
-        """
+    async def take(self, size: int) -> None:
+        """Gives back what it holds, then waits for room for *size* bytes, or for four fifths of all if that is less."""
         self.shrink(0)
-        loop = asyncio.get_running_loop()
-        if (room := _rooms.get(loop)) is None:
-            room = _rooms[loop] = CallSlots(room_bytes(memory_bytes()), sys.maxsize)
+        room = shared_slots("answers", lambda: room_bytes(memory_bytes()))
         size = min(size, room.most * 4 // 5)
         if not room.enter(self._actor, size):
-            turn = loop.create_task(room.wait(self._actor, size))
+            turn = asyncio.get_running_loop().create_task(room.wait(self._actor, size))
             try:
-                while not (await asyncio.wait([turn], timeout=_LOOK_S))[0]:
-                    if waits is not None:
-                        waits()
+                while not (await asyncio.wait([turn], timeout=1.0))[0]:
+                    self._waits()
             except asyncio.CancelledError:
                 if not turn.cancel():
                     room.leave(self._actor, size)
                 raise
-        self._room, self.bytes = room, size
+        self._set(room, size)
 
     def shrink(self, size: int) -> None:
         """Gives back all but *size* bytes."""
@@ -66,8 +55,20 @@ class AnswerHold:
     def keep(self, other: "AnswerHold") -> None:
         """Takes over what *other* holds, in place of its own."""
         self.shrink(0)
-        self._actor, self._room, self.bytes = other._actor, other._room, other.bytes
+        self._actor = other._actor
+        self._set(other._room, other.bytes)
         other.bytes = 0
+
+    def close(self) -> None:
+        """Gives back what it holds, and from now on at once what it takes: a background task may outlast the call."""
+        self._closed = True
+        self.shrink(0)
+
+    def _set(self, room: CallSlots | None, size: int) -> None:
+        self.shrink(0)
+        self._room, self.bytes = room, size
+        if self._closed:
+            self.shrink(0)
 
 
 hold_in_force: ContextVar[AnswerHold | None] = ContextVar("hold_in_force", default=None)

@@ -6,7 +6,6 @@ A thread cannot be ended from outside. One whose caller has gone runs on, keeps 
 import asyncio
 import contextvars
 import queue
-import sys
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -31,16 +30,12 @@ class DaemonThreads:
     def __init__(self, limit: int, name: str) -> None:
         self._limit = limit
         self._name = name
-        self._slots = CallSlots(limit, sys.maxsize)
+        self._slots = CallSlots(limit)
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._threads = 0
         self._idle = 0
-        self._abandoned: Counter[str] = Counter()
-
-    @property
-    def abandoned(self) -> int:
-        """The number of threads whose function runs though its caller has gone."""
-        return self._abandoned.total()
+        self.abandoned: Counter[str] = Counter()
+        """By actor, the number of threads whose function runs though its caller has gone."""
 
     async def run(self, function: Callable[[], T], actor: str = "") -> T:
         """Returns what *function* returns in a copy of the caller's context, or raises what it raises.
@@ -48,7 +43,7 @@ class DaemonThreads:
         Waits for a free thread; raises NoThreadLeft at once if none can become free for *actor*. A caller that leaves
         early takes the function back only if it has not begun.
         """
-        if self._abandoned and full_scope(self._abandoned[actor], self.abandoned, self._limit, None):
+        if full_scope(self.abandoned[actor], self.abandoned.total(), self._limit, None):
             raise NoThreadLeft
         if not self._slots.enter(actor):
             await self._slots.wait(actor)
@@ -60,7 +55,7 @@ class DaemonThreads:
             self._idle += 1
             self._slots.leave(actor)
             if outcome.cancelled():
-                self._abandoned -= Counter((actor,))
+                self.abandoned -= Counter((actor,))
             else:
                 outcome.set_result((ok, value))
 
@@ -93,7 +88,7 @@ class DaemonThreads:
             ok, value = await outcome
         except asyncio.CancelledError:
             if outcome.cancelled():
-                self._abandoned[actor] += 1
+                self.abandoned[actor] += 1
             raise
         if not ok:
             raise value

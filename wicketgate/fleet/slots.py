@@ -6,7 +6,10 @@ wait, room is taken from the actor with most waiting calls, the newest first: a 
 """
 
 import asyncio
+import sys
 from collections import OrderedDict, deque
+from collections.abc import Callable
+from weakref import WeakKeyDictionary
 
 from wicketgate.access.shares import full_scope
 
@@ -28,7 +31,7 @@ class CallSlots:
     waits, unless their actors hold less.
     """
 
-    def __init__(self, most: int, most_waiting: int) -> None:
+    def __init__(self, most: int, most_waiting: int = sys.maxsize) -> None:
         self.most = most
         self._most_waiting = most_waiting
         self._held: dict[str, int] = {}
@@ -86,8 +89,7 @@ class CallSlots:
         self._held[actor] = self._held.get(actor, 0) + weight
 
     def _may_take(self, actor: str, weight: int) -> bool:
-        more = weight - 1
-        return full_scope(self._held.get(actor, 0) + more, self.running + more, self.most, None) is None
+        return full_scope(self._held.get(actor, 0), self.running + weight - 1, self.most, None) is None
 
     def _fill(self) -> None:
         while self._queues and self.running < self.most:
@@ -123,3 +125,14 @@ class CallSlots:
             if not queue:
                 del self._queues[actor]
             self.waiting -= 1
+
+
+_shared: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, CallSlots]] = WeakKeyDictionary()
+
+
+def shared_slots(name: str, most: Callable[[], int]) -> CallSlots:
+    """Returns the slots *name*, which all users on the running event loop share. Any number of users may wait."""
+    slots = _shared.setdefault(asyncio.get_running_loop(), {})
+    if name not in slots:
+        slots[name] = CallSlots(most())
+    return slots[name]

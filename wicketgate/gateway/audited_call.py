@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
-from contextvars import Token
 from types import TracebackType
 from typing import Any, Self
 
@@ -98,7 +97,7 @@ class AuditedCall:
         self.trail: list[Stage] = []
         self.marks = CallMarks()
         self._hold = AnswerHold(context.identity.actor)
-        self._around: Token[AnswerHold | None] | None = None
+        self._around: AnswerHold | None = None
         self.outcome: AuditOutcome | None = None
 
     def beside(self, operation: AuditedOperation) -> "AuditedCall":
@@ -151,15 +150,15 @@ class AuditedCall:
             except asyncio.CancelledError as left:
                 self._auditor.record_soon(self._record(self._auditor.now, left))
                 raise
-        self._around = hold_in_force.set(self._hold)
+        self._around = hold_in_force.get()
+        hold_in_force.set(self._hold)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if self._around is not None:
-            hold_in_force.reset(self._around)
-        self._hold.shrink(0)
+        self._hold.close()
+        hold_in_force.set(self._around)
         clock = self._auditor or self._watch
         if clock is None:
             return

@@ -9,14 +9,13 @@ have their own. A server is asked for no content coding; gzip and deflate are un
 import asyncio
 import re
 from base64 import b64encode
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
 from functools import partial
 from math import inf
-from typing import Any
+from typing import Any, Protocol
 
 import httpx
 
-from wicketgate.heavy_work import VERY_LARGE_BYTES
 from wicketgate.net.codings import Read, decoder_of
 from wicketgate.net.connection import HttpConnection
 from wicketgate.net.dial import Route, connect, route_to
@@ -41,7 +40,15 @@ class _Response(httpx.Response):
         return False
 
 
-Large = Callable[[int], Awaitable[None]]
+_LARGE_BYTES = 1 << 20
+
+
+class Room(Protocol):
+    """Memory for large bodies (``wicketgate.answer_room``)."""
+
+    async def take(self, size: int) -> None: ...
+
+    def shrink(self, size: int) -> None: ...
 
 
 class Body(httpx.AsyncByteStream):
@@ -74,26 +81,28 @@ class Body(httpx.AsyncByteStream):
                 raise AnswerTooLarge(f"the body of the server's answer is over {self._max_bytes} bytes")
             yield data
 
-    async def read_bounded(self, max_bytes: int, large: Large | None = None) -> tuple[bytes, bool]:
+    async def read_bounded(self, max_bytes: int, room: Room | None = None) -> tuple[bytes, bool]:
         """At most *max_bytes* of the rest, and whether there was more."""
-        data, cut = await self.gather(max_bytes, large)
+        data, cut = await self.gather(max_bytes, room)
         return bytes(data), cut
 
-    async def gather(self, max_bytes: int, large: Large | None = None) -> tuple[bytearray, bool]:
+    async def gather(self, max_bytes: int, room: Room | None = None) -> tuple[bytearray, bool]:
         """As ``read_bounded``, in the buffer that grew with the pieces, because a copy of a large body takes long.
 
-        After the first megabyte, *large* is awaited with the number of bytes to expect before more is read.
+        More than a megabyte is read only when *room* has been taken for the whole.
         """
-        data = bytearray()
+        data, taken = bytearray(), False
         while piece := await self._read_in_time():
-            if large is not None and len(data) + len(piece) > VERY_LARGE_BYTES:
+            if room is not None and not taken and len(data) + len(piece) > _LARGE_BYTES:
                 declared = None if self._connection is None else self._connection.declared_bytes
-                await large(max_bytes if declared is None else min(declared, max_bytes))
-                large = None
+                await room.take(max_bytes if declared is None else min(declared, max_bytes))
+                taken = True
             data += piece
             if len(data) > max_bytes:
                 del data[max_bytes:]
                 return data, True
+        if room is not None:
+            room.shrink(len(data))
         return data, False
 
     def pass_on(self, take: Callable[[bytes], bool] | None) -> None:
@@ -130,10 +139,10 @@ def body_of(response: httpx.Response) -> Body:
     return body
 
 
-async def read_bounded(response: httpx.Response, max_bytes: int, large: Large | None = None) -> tuple[bytes, bool]:
+async def read_bounded(response: httpx.Response, max_bytes: int, room: Room | None = None) -> tuple[bytes, bool]:
     """As ``Body.read_bounded``. Closes the response."""
     try:
-        return await body_of(response).read_bounded(max_bytes, large)
+        return await body_of(response).read_bounded(max_bytes, room)
     finally:
         await response.aclose()
 

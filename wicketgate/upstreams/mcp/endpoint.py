@@ -5,7 +5,7 @@ Redirects are followed within the origin only and with the method kept; a 401 re
 
 import asyncio
 import base64
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 from urllib.parse import unquote, urljoin, urlsplit
@@ -159,18 +159,12 @@ class Endpoint:
 
 class EventStream:
     """The events of one answer, each within *max_bytes*. *last_id*: of the stream that this one resumes. A large event
-    is read when *hold* has room for it; *waits* as in AnswerHold."""
+    is read when *hold* has room for it."""
 
     def __init__(
-        self,
-        response: httpx.Response,
-        max_bytes: int,
-        last_id: str = "",
-        hold: AnswerHold | None = None,
-        waits: Callable[[], None] | None = None,
+        self, response: httpx.Response, max_bytes: int, last_id: str = "", hold: AnswerHold | None = None
     ) -> None:
         self.hold = hold
-        self._waits = waits
         self._body = body_of(response)
         self._decoder = SseDecoder(max_bytes, max_bytes)
         self._decoder.last_id = last_id
@@ -194,10 +188,10 @@ class EventStream:
         """The events that the next piece completed; None at the end. Raises Gone and Malformed."""
         try:
             if self.hold is not None and not self.hold.bytes and self._decoder.open_bytes > VERY_LARGE_BYTES:
-                await self.hold.take(self._max_bytes, self._waits)
+                await self.hold.take(self._max_bytes)
             data = await self._body.read()
             events = list(self._decoder.feed(data)) if data else None
-            if self.hold is not None and self._decoder.open_bytes <= VERY_LARGE_BYTES:
+            if self.hold is not None and self.hold.bytes and self._decoder.open_bytes <= VERY_LARGE_BYTES:
                 self.hold.shrink(max((len(event.data) for event in events or ()), default=0))
             return events
         except ProviderError:
@@ -220,15 +214,13 @@ def kind_of(response: httpx.Response) -> str:
 async def body_within(response: httpx.Response, max_bytes: int, hold: AnswerHold | None = None) -> bytearray:
     """The whole body; a large one is read when *hold* has room for it. Raises Malformed if it is larger, and Gone."""
     try:
-        data, cut = await body_of(response).gather(max_bytes, None if hold is None else hold.take)
+        data, cut = await body_of(response).gather(max_bytes, hold)
     except httpx.RequestError as error:
         raise failure_of(error) from None
     finally:
         await response.aclose()
     if cut:
         raise too_large(max_bytes)
-    if hold is not None:
-        hold.shrink(len(data))
     return data
 
 

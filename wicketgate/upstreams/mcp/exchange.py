@@ -194,7 +194,7 @@ class Exchange:
         measure it uses up: nothing for an answer. What *hold* has for the message is passed on to its call."""
         self.heard += 1
         found = self._session.sort(message, related)
-        if hold is not None and isinstance(found, AnswerTo) and found.call.hold is not None:
+        if hold is not None and hold.bytes and isinstance(found, AnswerTo) and found.call.hold is not None:
             found.call.hold.keep(hold)
         return self._carry_out(found)
 

@@ -109,7 +109,7 @@ class StdioConnection:
         self._lost = lost
         self._lines = LineReader(self._too_long, max_bytes)
         self._max_bytes = max_bytes
-        self._hold = AnswerHold(name)
+        self._hold = AnswerHold(name, self.exchange.note_life)
         self._waiting = False
         self._errors = ErrorLog(name, last_words)
         self._unasked = Pace(UNASKED_A_SECOND, UNASKED_AT_ONCE, asyncio.get_running_loop().time)
@@ -119,7 +119,7 @@ class StdioConnection:
 
     async def close(self) -> None:
         await self.exchange.background.close()
-        self._hold.shrink(0)
+        self._hold.close()
         await self.child.stop()
 
     def request(self, outgoing: OutgoingRequest, call: Call) -> Coroutine[Any, Any, dict[str, Any]]:
@@ -155,9 +155,8 @@ class StdioConnection:
                     self.exchange.unreadable(bytes(line[:_SHOWN]), bytes(line[-_SHOWN:]), Malformed(NOT_VALID))
                 self._warn_once("writes something to its stdout that is not MCP; such lines are passed over")
             else:
-                hold = self._hold if len(line) > VERY_LARGE_BYTES else None
                 self._hold.shrink(len(line))
-                unasked += weight_of(self.exchange.take(message, hold=hold), len(line))
+                unasked += weight_of(self.exchange.take(message, hold=self._hold), len(line))
         if self._lines.open_bytes <= VERY_LARGE_BYTES:
             self._hold.shrink(0)
         elif not (self._hold.bytes or self._waiting):
@@ -171,7 +170,7 @@ class StdioConnection:
     async def _make_room(self) -> None:
         """Reads on in a large line when there is room for it."""
         # A server that is not read is not silent.
-        await self._hold.take(self._max_bytes, self.exchange.note_life)
+        await self._hold.take(self._max_bytes)
         self._waiting = False
         if self._lines.open_bytes <= VERY_LARGE_BYTES:
             self._hold.shrink(0)  # a shared server's line was read all the same

@@ -390,8 +390,7 @@ class OpenApiUpstream:
         target = request.target
         if self._query:
             target += f"{'&' if '?' in target else '?'}{self._query}"
-        hold = hold_in_force.get()
-        answer = await fetch(
+        return await fetch(
             self._http,
             request.method,
             base_url.rstrip("/") + target,
@@ -401,11 +400,8 @@ class OpenApiUpstream:
             hops=_MAX_HOPS if self._access.follow_redirects and request.method in ("GET", "HEAD") else 0,
             credentials=self._access.credentials,
             unread=lambda content_type: base_type(content_type) in STREAMS,
-            large=None if hold is None else hold.take,
+            room=hold_in_force.get(),
         )
-        if hold is not None:
-            hold.shrink(len(answer.body))
-        return answer
 
     async def _result(self, operation: OpenApiOperation, answer: Reply) -> Mapping[str, Any]:
         if media_type_of(answer) in STREAMS:

@@ -54,7 +54,7 @@ class PythonUpstream:
 
     @property
     def status(self) -> UpstreamStatus:
-        held = self._threads.abandoned
+        held = self._threads.abandoned.total()
         if held and self._status.phase == "ready":
             return UpstreamStatus("ready", f"{held} of {self._limit} threads still run calls that were given up")
         return self._status
