@@ -89,7 +89,6 @@ async def test_large_answers_are_late_but_leave_the_process_alive(tmp_path: Path
                     answers = [await one for one in many]
                     after = [await call(server, 100_000, 1) for server in ("pipe", "web")]
                 status = Path(f"/proc/{running.process.pid}/status").read_text()
-                print(Path(f"/proc/{running.process.pid}/stat").read_text().split()[13:17])
                 assert await running.stop() == 0
     peak = int(status.partition("VmHWM:")[2].split()[0]) << 10
     assert set(alive) == {200}
