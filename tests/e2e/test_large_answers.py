@@ -23,6 +23,11 @@ from wicketgate.answer_room import memory_bytes, room_bytes
 MEMORY = 512 << 20
 GROUPS = Path("/sys/fs/cgroup")
 AT_ONCE = 64
+SERVERS = ("pipe", "web", "api")
+TEXT = {"content-type": "text/plain"}
+BYTES = {"name": "bytes", "in": "query", "schema": {"type": "integer"}}
+LARGE = {"operationId": "large", "parameters": [BYTES], "responses": {"200": {"description": "Much."}}}
+DOCUMENT = {"openapi": "3.1.0", "info": {"title": "api", "version": "1"}, "paths": {"/large": {"get": LARGE}}}
 BOUND_S = 120
 
 
@@ -44,7 +49,11 @@ def group() -> Iterator[Path | None]:
 
 
 def over_http(seen: Seen) -> Reply:
-    """JSON to every other caller, and a stream of events to the others."""
+    """An OpenAPI service and an MCP server that answers in JSON, or in a stream of events if asked to."""
+    if seen.target.startswith("/large"):
+        return Reply(b"word and " * (int(seen.target.partition("bytes=")[2].partition("&")[0]) // 9), headers=TEXT)
+    if seen.target == "/openapi.json":
+        return Reply(json.dumps(DOCUMENT).encode())
     asked = json.loads(seen.body) if seen.method == "POST" else {}
     if "id" not in asked:
         return Reply(status=202 if asked else 405)
@@ -58,7 +67,7 @@ def over_http(seen: Seen) -> Reply:
 async def test_large_answers_are_late_but_leave_the_process_alive(tmp_path: Path) -> None:
     async def call(server: str, size: int, number: int) -> bool:
         """True if the tool's text came."""
-        given = {"bytes": size, "stream": bool(number % 4 > 1)}
+        given = {"bytes": size} | ({"stream": number % 2 == 1} if server == "web" else {})
         if number % 16 > 13:
             body = {"operation": f"/{server}/large", "input": given}
             return (await http.post("/operations/call", json=body)).text.startswith('"word and')
@@ -71,6 +80,7 @@ async def test_large_answers_are_late_but_leave_the_process_alive(tmp_path: Path
             upstreams: list[dict[str, Any]] = [
                 {"name": "pipe", "command": [sys.executable, "-m", "tests.support.large_server"], "cwd": str(ROOT)},
                 {"name": "web", "url": f"{service.url}/mcp"},
+                {"name": "api", "openapi": f"{service.url}/openapi.json", "base_url": service.url},
             ]
             config = write_config(tmp_path, upstreams=[{**each, "timeout_s": BOUND_S} for each in upstreams])
             serve = f"exec {sys.executable} -m app serve --config {config} --port 0"
@@ -81,13 +91,13 @@ async def test_large_answers_are_late_but_leave_the_process_alive(tmp_path: Path
                 ) as http:
                     while (await http.get("/readyz")).status_code != 200:
                         await asyncio.sleep(0.05)
-                    many = [asyncio.create_task(call(("pipe", "web")[n % 2], 15_000_000, n)) for n in range(AT_ONCE)]
+                    many = [asyncio.create_task(call(SERVERS[n % 3], 15_000_000, n)) for n in range(AT_ONCE)]
                     alive = []
                     while not all(one.done() for one in many):
                         alive.append((await http.get("/healthz")).status_code)
                         await asyncio.wait(many, timeout=0.2)
                     answers = [await one for one in many]
-                    after = [await call(server, 100_000, 1) for server in ("pipe", "web")]
+                    after = [await call(server, 100_000, 1) for server in SERVERS]
                 status = Path(f"/proc/{running.process.pid}/status").read_text()
                 assert await running.stop() == 0
     peak = int(status.partition("VmHWM:")[2].split()[0]) << 10
