@@ -68,6 +68,20 @@ async def test_a_caller_that_leaves_the_line_takes_its_work_back() -> None:
     assert ran == ["last"]
 
 
+@requirement("OPS-410")
+async def test_actors_take_turns_whatever_one_of_them_has_waiting() -> None:
+    ran: list[str] = []
+    go = threading.Event()
+    busy = asyncio.create_task(in_line(lambda: go.wait(BOUND_S), "bob"))
+    await asyncio.sleep(0)
+    waiting = [asyncio.create_task(in_line(partial(ran.append, actor), actor)) for actor in ["bob"] * 4 + ["alice"] * 2]
+    await asyncio.sleep(0)
+    go.set()
+    async with asyncio.timeout(BOUND_S):
+        await asyncio.gather(busy, *waiting)
+    assert ran == ["bob", "alice", "bob", "alice", "bob", "bob"]
+
+
 @requirement("OPS-42")
 async def test_a_very_large_result_is_decoded_and_sealed_in_the_line(monkeypatch: pytest.MonkeyPatch) -> None:
     threads: set[str] = set()

@@ -1,14 +1,18 @@
 """Blocking functions beside the event loop, in a bounded number of threads that never hold the process (UP-35).
 
-A thread cannot be ended from outside. One whose caller has gone runs on, keeps its slot, and is counted.
+A thread cannot be ended from outside. One whose caller has gone runs on, keeps the slot of its actor, and is counted.
 """
 
 import asyncio
 import contextvars
 import queue
 import threading
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, TypeVar
+
+from wicketgate.access.shares import full_scope
+from wicketgate.fleet.slots import CallSlots
 
 T = TypeVar("T")
 
@@ -16,40 +20,42 @@ _Job = Callable[[], None]
 
 
 class NoThreadLeft(Exception):
-    """Every thread runs a function whose caller no longer waits for it."""
+    """Every thread that the actor may use runs a function whose caller no longer waits for it."""
 
 
 class DaemonThreads:
-    """At most *limit* threads, made when they are first needed, ended by ``close`` when they are idle."""
+    """At most *limit* threads, made when they are first needed, ended by ``close`` when they are idle. They are shared
+    among actors as the slots of an upstream are (``fleet/slots.py``)."""
 
     def __init__(self, limit: int, name: str) -> None:
         self._limit = limit
         self._name = name
-        self._slots = asyncio.Semaphore(limit)
+        self._slots = CallSlots(limit)
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._threads = 0
         self._idle = 0
-        self.abandoned = 0
-        """The number of threads whose function runs though its caller has gone."""
+        self.abandoned: Counter[str] = Counter()
+        """By actor, the number of threads whose function runs though its caller has gone."""
 
-    async def run(self, function: Callable[[], T]) -> T:
+    async def run(self, function: Callable[[], T], actor: str = "") -> T:
         """Returns what *function* returns in a copy of the caller's context, or raises what it raises.
 
-        Waits for a free thread; raises NoThreadLeft at once if none can become free. A caller that leaves early takes
-        the function back only if it has not begun.
+        Waits for a free thread; raises NoThreadLeft at once if none can become free for *actor*. A caller that leaves
+        early takes the function back only if it has not begun.
         """
-        if self.abandoned >= self._limit:
+        if full_scope(self.abandoned[actor], self.abandoned.total(), self._limit, None):
             raise NoThreadLeft
-        await self._slots.acquire()
+        if not self._slots.enter(actor):
+            await self._slots.wait(actor)
         loop = asyncio.get_running_loop()
         outcome: asyncio.Future[tuple[bool, Any]] = loop.create_future()
         context = contextvars.copy_context()
 
         def ended(ok: bool, value: Any) -> None:
             self._idle += 1
-            self._slots.release()
+            self._slots.leave(actor)
             if outcome.cancelled():
-                self.abandoned -= 1
+                self.abandoned -= Counter((actor,))
             else:
                 outcome.set_result((ok, value))
 
@@ -74,7 +80,7 @@ class DaemonThreads:
             try:
                 threading.Thread(target=self._work, name=f"{self._name} {self._threads + 1}", daemon=True).start()
             except RuntimeError:  # the system gives us no more of them at the moment
-                self._slots.release()
+                self._slots.leave(actor)
                 raise
             self._threads += 1
         self._jobs.put(job)
@@ -82,7 +88,7 @@ class DaemonThreads:
             ok, value = await outcome
         except asyncio.CancelledError:
             if outcome.cancelled():
-                self.abandoned += 1
+                self.abandoned[actor] += 1
             raise
         if not ok:
             raise value

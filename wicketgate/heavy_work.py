@@ -11,6 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TypeVar
 
+from wicketgate.fleet.slots import shared_slots
+
 T = TypeVar("T")
 
 VERY_LARGE_BYTES = 1 << 20
@@ -18,10 +20,17 @@ VERY_LARGE_BYTES = 1 << 20
 _line = ThreadPoolExecutor(max_workers=1, thread_name_prefix="wicketgate-heavy")
 
 
-async def in_line(function: Callable[[], T]) -> T:
+async def in_line(function: Callable[[], T], actor: str = "") -> T:
     """Returns what *function* returns in a copy of the caller's context, or raises what it raises.
 
-    It runs when all that came before are done. A caller that leaves before that takes it back.
+    The actors that wait take turns, and each actor's functions run in the order in which they came. A caller that
+    leaves before its turn takes the function back.
     """
     run = partial(contextvars.copy_context().run, function)
-    return await asyncio.get_running_loop().run_in_executor(_line, run)
+    turns = shared_slots("heavy work", lambda: 1)
+    if not turns.enter(actor):
+        await turns.wait(actor)
+    try:
+        return await asyncio.get_running_loop().run_in_executor(_line, run)
+    finally:
+        turns.leave(actor)

@@ -1,12 +1,15 @@
-"""Streams, runs without a reader and calls under way are shared among actors (CHAT-88 to CHAT-90)."""
+"""Streams, runs without a reader, calls under way and threads are shared among actors (CHAT-88 to CHAT-90, UP-235)."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
 
 import httpx
 
 from tests.contract.test_before_the_stream import refusal
+from tests.support import python_tools
 from tests.support.requirement import requirement
 from tests.support.script import ScriptModel, says
 from tests.support.service import (
@@ -140,3 +143,32 @@ async def test_no_run_gives_way_to_an_actor_that_holds_as_much_nor_one_that_is_r
             async with open_stream(service, CARL) as newcomer:
                 assert newcomer.status_code == 200
                 refusal(await chat(service, {"Authorization": f"Bearer {OPERATOR_KEY}"}), 503, "engine_unavailable")
+
+
+@requirement("UP-235")
+async def test_one_actor_cannot_take_all_threads_of_a_python_upstream_not_even_by_leaving_them() -> None:
+    upstream = {"name": "pyt", "python": "tests.support.python_tools:registry", "timeout_s": 2}
+    python_tools.release.clear()
+
+    def call(headers: dict[str, str], operation: str, **given: str) -> Coroutine[Any, Any, httpx.Response]:
+        body = {"operation": f"/pyt/{operation}", "input": given}
+        return service.http.post("/operations/call", json=body, headers=headers)
+
+    try:
+        async with running_service(upstreams=None, settings={"upstreams": [upstream]}) as service:
+            bobs = [asyncio.create_task(call(BOB, "hold")) for _ in range(60)]
+            async with asyncio.timeout(BOUND_S):
+                while sum(thread.name.startswith("tools of pyt") for thread in threading.enumerate()) < 7:
+                    await asyncio.sleep(0.01)
+            beside = await call(ALICE, "count", text="four")
+            ends = {answer.status_code for answer in await asyncio.gather(*bobs)}
+            after = await call(ALICE, "count", text="four")
+            health = await service.health()
+            again = await call(BOB, "count", text="four")
+            python_tools.release.set()
+    finally:
+        python_tools.release.set()
+    assert (beside.json(), after.json()) == ({"result": 4}, {"result": 4})
+    assert ends <= {429, 503, 504}
+    assert health["upstreams"]["pyt"]["error"] == "7 of 8 threads still run calls that were given up"
+    assert again.status_code == 503

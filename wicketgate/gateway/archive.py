@@ -51,11 +51,11 @@ class Execution:
     meta: Mapping[str, Any] = field(default_factory=dict)
 
 
-def _sealing_of(result: Mapping[str, Any]) -> Callable[[Callable[[], Sealed]], Awaitable[Sealed]]:
+def _sealing_of(result: Mapping[str, Any], owner: str) -> Callable[[Callable[[], Sealed]], Awaitable[Sealed]]:
     """The place where a result of this size is sealed."""
     if not is_bulky(result):
         return _at_once
-    return in_line if is_very_bulky(result) else asyncio.to_thread
+    return partial(in_line, actor=owner) if is_very_bulky(result) else asyncio.to_thread
 
 
 async def _at_once(seal: Callable[[], Sealed]) -> Sealed:
@@ -81,7 +81,7 @@ class Archive:
         """Seal an upstream's result and store its artifacts. Never fails: the tool has run, so its answer goes out."""
         seal = partial(seal_result, result, item.id, item.upstream_name, self._tokens, provenance=provenance)
         # Off the loop: hashing alone takes half a millisecond a megabyte.
-        sealing = _sealing_of(result)
+        sealing = _sealing_of(result, owner)
         sealed = await sealing(seal)
         # The first is what a model reads on in, so it is stored last: in a full store the others give way to it.
         parts = [artifact for artifact in reversed(sealed.artifacts) if not _is_index(artifact)]

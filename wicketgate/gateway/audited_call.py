@@ -7,6 +7,7 @@ from typing import Any, Self
 
 from msgspec.structs import replace
 
+from wicketgate.answer_room import AnswerHold, hold_in_force
 from wicketgate.errors import (
     ApprovalRequired,
     ArgsInvalid,
@@ -95,6 +96,8 @@ class AuditedCall:
         self.upstream_s = 0.0
         self.trail: list[Stage] = []
         self.marks = CallMarks()
+        self._hold = AnswerHold(context.identity.actor)
+        self._around: AnswerHold | None = None
         self.outcome: AuditOutcome | None = None
 
     def beside(self, operation: AuditedOperation) -> "AuditedCall":
@@ -147,11 +150,15 @@ class AuditedCall:
             except asyncio.CancelledError as left:
                 self._auditor.record_soon(self._record(self._auditor.now, left))
                 raise
+        self._around = hold_in_force.get()
+        hold_in_force.set(self._hold)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        self._hold.close()
+        hold_in_force.set(self._around)
         clock = self._auditor or self._watch
         if clock is None:
             return

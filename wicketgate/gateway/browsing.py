@@ -121,7 +121,8 @@ class Browsing:
             learned = self._learning.words(context)
             # The learned words change while the thread reads.
             fixed = None if learned is None else weights_for(query, learned)
-            found = await in_line(partial(ranked, router, query, k, visible, learned=fixed))
+            ranking = partial(ranked, router, query, k, visible, learned=fixed)
+            found = await in_line(ranking, context.identity.actor)
             if self._in_force() == in_force:
                 return found
             await self.prepare(context)

@@ -11,7 +11,7 @@ import httpx
 
 from wicketgate.net.challenge import Refusal, refusal_of
 from wicketgate.net.outgoing import NotSendable, Outgoing
-from wicketgate.net.transport import IDLE_S, Transport, path_of, read_bounded, read_url
+from wicketgate.net.transport import IDLE_S, Room, Transport, path_of, read_bounded, read_url
 
 CONNECT_S = 10.0
 
@@ -121,11 +121,13 @@ async def fetch(
     hops: int = 0,
     credentials: Credentials | None = None,
     unread: Callable[[str], bool] = lambda _: False,
+    room: Room | None = None,
 ) -> Reply:
     """One request and its answer, the body cut after *max_bytes*. *url* is sent as it is written.
 
     At most *hops* redirects within the origin are followed; any other is the answer. The body of a content type that
-    is *unread* is left. Raises the errors of ``wicketgate.net.outgoing``, and those of the *credentials*.
+    is *unread* is left. *room* as in ``Body.gather``. Raises the errors of ``wicketgate.net.outgoing``, and those of
+    the *credentials*.
     """
     while True:
         # One exchange.
@@ -136,7 +138,7 @@ async def fetch(
         if onward is None and unread(names.get("content-type", "")):
             await response.aclose()
             return Reply(response.status_code, names, b"", True)
-        data, cut = await read_bounded(response, max_bytes)
+        data, cut = await read_bounded(response, max_bytes, room)
         if onward is None:
             return Reply(response.status_code, names, data, cut)
         # The redirect; a request that is not repeated as it is becomes a GET, as in browsers.

@@ -63,6 +63,8 @@ class HttpConnection(asyncio.Protocol):
         self._is_head = is_head
         self._head_bytes = 0
         self._framed = False
+        self.declared_bytes: int | None = None
+        """The length of the body as it comes; None if the server does not say it in advance."""
         self._body: list[bytes] = []
         self._waiting_bytes = 0
         self._whole = False
@@ -312,7 +314,7 @@ class HttpConnection(asyncio.Protocol):
         for name, value in self.headers:
             match name.lower():
                 case b"content-length":
-                    self._framed = True
+                    self._framed, self.declared_bytes = True, int(value)
                 case b"transfer-encoding":
                     self._framed = True
                     if value.strip().lower() != b"chunked":

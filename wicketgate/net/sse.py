@@ -48,6 +48,11 @@ class SseDecoder:
         self.retry_ms: int | None = None
         """The server's wish for the pause before a reconnection."""
 
+    @property
+    def open_bytes(self) -> int:
+        """The size of the event that is not complete yet."""
+        return self._partial_bytes + self._data_bytes
+
     def feed(self, data: bytes) -> Iterable[SseEvent]:
         """The events that *data* completed, in order; to be read to the end before the next call."""
         blocks = self.data_of_plain(data)

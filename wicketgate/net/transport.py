@@ -12,7 +12,7 @@ from base64 import b64encode
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
 from functools import partial
 from math import inf
-from typing import Any
+from typing import Any, Protocol
 
 import httpx
 
@@ -38,6 +38,17 @@ class _Response(httpx.Response):
     @property
     def has_redirect_location(self) -> bool:
         return False
+
+
+_LARGE_BYTES = 1 << 20
+
+
+class Room(Protocol):
+    """Memory for large bodies (``wicketgate.answer_room``)."""
+
+    async def take(self, size: int) -> None: ...
+
+    def shrink(self, size: int) -> None: ...
 
 
 class Body(httpx.AsyncByteStream):
@@ -70,19 +81,28 @@ class Body(httpx.AsyncByteStream):
                 raise AnswerTooLarge(f"the body of the server's answer is over {self._max_bytes} bytes")
             yield data
 
-    async def read_bounded(self, max_bytes: int) -> tuple[bytes, bool]:
+    async def read_bounded(self, max_bytes: int, room: Room | None = None) -> tuple[bytes, bool]:
         """At most *max_bytes* of the rest, and whether there was more."""
-        data, cut = await self.gather(max_bytes)
+        data, cut = await self.gather(max_bytes, room)
         return bytes(data), cut
 
-    async def gather(self, max_bytes: int) -> tuple[bytearray, bool]:
-        """As ``read_bounded``, in the buffer that grew with the pieces, because a copy of a large body takes long."""
-        data = bytearray()
+    async def gather(self, max_bytes: int, room: Room | None = None) -> tuple[bytearray, bool]:
+        """As ``read_bounded``, in the buffer that grew with the pieces, because a copy of a large body takes long.
+
+        More than a megabyte is read only when *room* has been taken for the whole.
+        """
+        data, taken = bytearray(), False
         while piece := await self._read_in_time():
+            if room is not None and not taken and len(data) + len(piece) > _LARGE_BYTES:
+                declared = None if self._connection is None else self._connection.declared_bytes
+                await room.take(max_bytes if declared is None else min(declared, max_bytes))
+                taken = True
             data += piece
             if len(data) > max_bytes:
                 del data[max_bytes:]
                 return data, True
+        if room is not None:
+            room.shrink(len(data))
         return data, False
 
     def pass_on(self, take: Callable[[bytes], bool] | None) -> None:
@@ -119,10 +139,10 @@ def body_of(response: httpx.Response) -> Body:
     return body
 
 
-async def read_bounded(response: httpx.Response, max_bytes: int) -> tuple[bytes, bool]:
-    """At most *max_bytes* of the body, and whether there was more. Closes the response."""
+async def read_bounded(response: httpx.Response, max_bytes: int, room: Room | None = None) -> tuple[bytes, bool]:
+    """As ``Body.read_bounded``. Closes the response."""
     try:
-        return await body_of(response).read_bounded(max_bytes)
+        return await body_of(response).read_bounded(max_bytes, room)
     finally:
         await response.aclose()
 

@@ -64,7 +64,8 @@ class DirectDoor:
                 result = {**result, "_meta": self._stamped(result.get("_meta"))}
             message = {"jsonrpc": "2.0", "id": asked.id, "result": result}
             if seems_to_outweigh(result, _LONG_TO_WRITE):
-                return Answer(200, await in_line(partial(written_in_parts, message)))
+                actor = self._door.context_of(asked, caller).identity.actor
+                return Answer(200, await in_line(partial(written_in_parts, message), actor))
             return Answer(200, bytes(written(message)))
         except MCPError as error:
             return refused(asked, error.error.code, error.error.message, error.error.data)

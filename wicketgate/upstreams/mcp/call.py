@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
+from wicketgate.answer_room import hold_in_force
 from wicketgate.errors import (
     GatewayError,
     UpstreamBusy,
@@ -193,6 +194,7 @@ class Call:
         "cancellable",
         "carried",
         "context",
+        "hold",
         "settled",
         "token",
     )
@@ -200,6 +202,8 @@ class Call:
     def __init__(self, token: str, context: CallContext | None, heard: Heard | None = None) -> None:
         self.token = token
         self.context = context
+        self.hold = hold_in_force.get()
+        """The room of its answer; None if it is not counted: one that no client asked for."""
         self.carried = False
         self.cancellable = True
         self.settled = False
@@ -255,7 +259,9 @@ class Call:
             if self._failure is not None:
                 raise self._failure
             if self._answer is not None:
-                return self._answer if type(self._answer) is dict else await _object(self._answer)
+                if type(self._answer) is dict:
+                    return self._answer
+                return await _object(self._answer, "" if self.context is None else self.context.identity.actor)
             self._wakes = asyncio.get_running_loop().create_future()
             await self._wakes
 
@@ -287,13 +293,13 @@ class Call:
             self._wakes.set_result(None)
 
 
-async def _object(result: object) -> dict[str, Any]:
+async def _object(result: object, actor: str) -> dict[str, Any]:
     """A result that may still be encoded. Raises Malformed unless it is an object."""
     if isinstance(result, wire.Raw):
         try:
             whole = partial(wire.whole, result)
             very_large = len(memoryview(result)) > VERY_LARGE_BYTES
-            result = await (in_line(whole) if very_large else asyncio.to_thread(whole))
+            result = await (in_line(whole, actor) if very_large else asyncio.to_thread(whole))
         except wire.DAMAGED:
             raise Malformed(NOT_VALID) from None
     if not isinstance(result, dict):

@@ -79,6 +79,12 @@ class Child(Protocol):
         """Read no more of its output for so long."""
         ...
 
+    def pause(self) -> None:
+        """Read no more of its output until ``read_on``."""
+        ...
+
+    def read_on(self) -> None: ...
+
     async def stop(self) -> None: ...
 
 
@@ -107,6 +113,7 @@ class ChildProcess(asyncio.SubprocessProtocol):
         self._closed = asyncio.Event()
         self._settling: asyncio.TimerHandle | None = None
         self._resting: asyncio.TimerHandle | None = None
+        self._pauses = 0
 
     @classmethod
     async def start(
@@ -171,17 +178,29 @@ class ChildProcess(asyncio.SubprocessProtocol):
 
     def rest(self, seconds: float) -> None:
         """Read no more of its output for so long."""
-        if self._transport is None or self._ended or self._resting is not None:
-            return
-        stdout = cast(asyncio.ReadTransport, self._transport.get_pipe_transport(1))
-        if not stdout.is_closing():
-            stdout.pause_reading()
-            self._resting = asyncio.get_running_loop().call_later(seconds, self._read_on, stdout)
+        if self._resting is None:
+            self.pause()
+            self._resting = asyncio.get_running_loop().call_later(seconds, self._rested)
 
-    def _read_on(self, stdout: asyncio.ReadTransport) -> None:
+    def _rested(self) -> None:
         self._resting = None
-        if not stdout.is_closing():
+        self.read_on()
+
+    def pause(self) -> None:
+        self._pauses += 1
+        if (stdout := self._stdout()) is not None:
+            stdout.pause_reading()
+
+    def read_on(self) -> None:
+        self._pauses -= 1
+        if not self._pauses and (stdout := self._stdout()) is not None:
             stdout.resume_reading()
+
+    def _stdout(self) -> asyncio.ReadTransport | None:
+        if self._transport is None or self._ended:
+            return None
+        stdout = cast(asyncio.ReadTransport, self._transport.get_pipe_transport(1))
+        return None if stdout.is_closing() else stdout
 
     async def stop(self) -> None:
         """End it: its input is closed, 2 s, SIGTERM, 2 s, SIGKILL; the rest of its group is killed at any rate.

@@ -12,7 +12,9 @@ from urllib.parse import unquote, urljoin, urlsplit
 
 import httpx
 
+from wicketgate.answer_room import AnswerHold
 from wicketgate.errors import ConnectRequired, ProviderError, UpstreamUnavailable
+from wicketgate.heavy_work import VERY_LARGE_BYTES
 from wicketgate.net import (
     CONNECT_S,
     AnswerUndecodable,
@@ -156,9 +158,13 @@ class Endpoint:
 
 
 class EventStream:
-    """The events of one answer, each within *max_bytes*. *last_id*: of the stream that this one resumes."""
+    """The events of one answer, each within *max_bytes*. *last_id*: of the stream that this one resumes. A large event
+    is read when *hold* has room for it."""
 
-    def __init__(self, response: httpx.Response, max_bytes: int, last_id: str = "") -> None:
+    def __init__(
+        self, response: httpx.Response, max_bytes: int, last_id: str = "", hold: AnswerHold | None = None
+    ) -> None:
+        self.hold = hold
         self._body = body_of(response)
         self._decoder = SseDecoder(max_bytes, max_bytes)
         self._decoder.last_id = last_id
@@ -181,8 +187,13 @@ class EventStream:
     async def read(self) -> list[SseEvent] | None:
         """The events that the next piece completed; None at the end. Raises Gone and Malformed."""
         try:
+            if self.hold is not None and not self.hold.bytes and self._decoder.open_bytes > VERY_LARGE_BYTES:
+                await self.hold.take(self._max_bytes)
             data = await self._body.read()
-            return list(self._decoder.feed(data)) if data else None
+            events = list(self._decoder.feed(data)) if data else None
+            if self.hold is not None and self.hold.bytes and self._decoder.open_bytes <= VERY_LARGE_BYTES:
+                self.hold.shrink(max((len(event.data) for event in events or ()), default=0))
+            return events
         except ProviderError:
             raise too_large(self._max_bytes) from None
         except httpx.RequestError as error:
@@ -200,10 +211,10 @@ def kind_of(response: httpx.Response) -> str:
     return str(response.headers.get("content-type", "")).partition(";")[0].strip().lower()
 
 
-async def body_within(response: httpx.Response, max_bytes: int) -> bytearray:
-    """The whole body. Raises Malformed if it is larger, and Gone."""
+async def body_within(response: httpx.Response, max_bytes: int, hold: AnswerHold | None = None) -> bytearray:
+    """The whole body; a large one is read when *hold* has room for it. Raises Malformed if it is larger, and Gone."""
     try:
-        data, cut = await body_of(response).gather(max_bytes)
+        data, cut = await body_of(response).gather(max_bytes, hold)
     except httpx.RequestError as error:
         raise failure_of(error) from None
     finally:

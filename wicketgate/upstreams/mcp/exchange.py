@@ -10,6 +10,7 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any
 
+from wicketgate.answer_room import AnswerHold
 from wicketgate.errors import GatewayError
 from wicketgate.ports import CallContext, CannotAsk
 from wicketgate.upstreams.mcp.asking import ELICIT, unanswered
@@ -151,7 +152,7 @@ class Exchange:
         self.announced: Heard = _unheard
         self.heard = 0
         self.background = Background()
-        self._name = name
+        self.name = name
         self._post = post
         self._session = ConnectionState()
         self._questions: dict[int | str, asyncio.Task[None]] = {}
@@ -188,11 +189,18 @@ class Exchange:
         finally:
             self.end(call)
 
-    def take(self, message: Message, related: Call | None = None) -> int:
+    def take(self, message: Message, related: Call | None = None, hold: AnswerHold | None = None) -> int:
         """Carry out *message*, which came on the stream of *related* if that is given. Returns how much of the server's
-        measure it uses up: nothing for an answer."""
+        measure it uses up: nothing for an answer. What *hold* has for the message is passed on to its call."""
         self.heard += 1
-        return self._carry_out(self._session.sort(message, related))
+        found = self._session.sort(message, related)
+        if hold is not None and hold.bytes and isinstance(found, AnswerTo) and found.call.hold is not None:
+            found.call.hold.keep(hold)
+        return self._carry_out(found)
+
+    def note_life(self) -> None:
+        """Notes a sign of life of the server, or that it cannot give one because it is not read."""
+        self.heard += 1
 
     def take_elsewhere(self, message: Message) -> int:
         """As ``take``, for messages on a stream of no request while callers read streams of their own."""
@@ -254,7 +262,7 @@ class Exchange:
 
         async def answer() -> None:
             try:
-                reply = await _answer_to(self._name, question)
+                reply = await _answer_to(self.name, question)
             except GatewayError as refused:
                 # The person has answered, but the call may go on no longer.
                 self._post(unanswered(question.request_id, question.method))

@@ -177,7 +177,7 @@ class _StreamableHttp:
                 self._has_session = True
             match kind := kind_of(response):
                 case "application/json":
-                    message = wire.decode(await body_within(response, self._max_bytes))
+                    message = wire.decode(await body_within(response, self._max_bytes, call.hold))
                     if message is None or not _answers(message, call):
                         raise no_mcp(kind, "http")
                     call.settle(message)
@@ -190,7 +190,7 @@ class _StreamableHttp:
 
     async def _streamed(self, response: httpx.Response, call: Call) -> dict[str, Any]:
         """Read an answer that is a stream. If the stream breaks off and can be resumed, that is tried twice."""
-        stream, resumed = EventStream(response, self._max_bytes), 0
+        stream, resumed = EventStream(response, self._max_bytes, hold=call.hold), 0
         while True:
             lost = Gone("it ended its stream without an answer", carried=True)
             try:
@@ -211,7 +211,7 @@ class _StreamableHttp:
             if kind_of(response) != EVENTS:
                 await response.aclose()
                 raise lost
-            stream = EventStream(response, self._max_bytes, stream.last_id)
+            stream = EventStream(response, self._max_bytes, stream.last_id, call.hold)
 
     async def _read(self, stream: EventStream, call: Call) -> bool:
         """True if the answer came before the stream ended."""

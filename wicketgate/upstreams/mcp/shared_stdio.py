@@ -55,17 +55,16 @@ async def shared_stdio_transport(owner: Path, program: SharedProgram, lost: Lost
         _, child = await loop.create_unix_connection(lambda: SharedChild(connection), str(owner))
     except OSError:
         raise Gone(NO_OWNER, carried=False) from None
+    connection.child = child
     try:
         child.write(msgspec.json.encode(program) + b"\n")
         told = await child.begun()
         if told.how:
             raise Gone(told.how, carried=False, mend=told.mend)
-        connection.child = child
         yield connection
     finally:
         connection.exchange.close(CONNECTION_LOST)
-        await connection.exchange.background.close()
-        await child.stop()
+        await connection.close()
 
 
 class SharedChild(asyncio.Protocol):
@@ -155,6 +154,12 @@ class SharedChild(asyncio.Protocol):
 
     def rest(self, seconds: float) -> None:
         """Does nothing: the owner itself reads a server more slowly that says too much."""
+
+    def pause(self) -> None:
+        """Does nothing: the owner drops a gate that does not read."""
+
+    def read_on(self) -> None:
+        """Does nothing, as ``pause``."""
 
     async def stop(self) -> None:
         """Leaves the program. The owner ends it when nobody uses it any more."""

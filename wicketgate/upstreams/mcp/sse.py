@@ -2,9 +2,10 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, closing, suppress
 from typing import Any
 
+from wicketgate.answer_room import AnswerHold
 from wicketgate.net import Credentials, HttpClient, Outgoing, make_http_client
 from wicketgate.upstreams.mcp import wire
 from wicketgate.upstreams.mcp.call import CONNECTION_LOST, Call, Gone, Malformed, no_answer, no_mcp
@@ -79,9 +80,10 @@ class _Sse:
         if kind_of(response) != EVENTS:
             await response.aclose()
             raise no_mcp(kind_of(response), "sse")
-        stream = EventStream(response, self._max_bytes)
+        hold = AnswerHold(self.exchange.name, self.exchange.note_life)
+        stream = EventStream(response, self._max_bytes, hold=hold)
         self._place = await _place(stream, Endpoint(self._http, url, headers, credentials))
-        self.exchange.background.start(self._read(stream))
+        self.exchange.background.start(self._read(stream, hold))
 
     async def close(self) -> None:
         await self.exchange.background.close()
@@ -109,13 +111,13 @@ class _Sse:
     def post(self, message: Mapping[str, Any]) -> None:
         self.exchange.background.start(self._place.notify(message, {}))
 
-    async def _read(self, stream: EventStream) -> None:
+    async def _read(self, stream: EventStream, hold: AnswerHold) -> None:
         """Take messages until the stream ends, which ends the connection."""
-        with suppress(Gone, Malformed):
+        with suppress(Gone, Malformed), closing(hold):
             while (events := await stream.read()) is not None:
                 for event in events:
                     message = wire.decode(event.data)
-                    weight = 1 if message is None else self.exchange.take(message)
+                    weight = 1 if message is None else self.exchange.take(message, hold=hold)
                     await self._unasked.rest(weight_of(weight, len(event.data)))
         self.exchange.close(CONNECTION_LOST)
         self._lost(CONNECTION_LOST)

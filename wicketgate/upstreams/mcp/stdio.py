@@ -13,6 +13,8 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
+from wicketgate.answer_room import AnswerHold
+from wicketgate.heavy_work import VERY_LARGE_BYTES
 from wicketgate.net.outgoing import NOT_REACHED, trouble_of
 from wicketgate.upstreams.mcp import wire
 from wicketgate.upstreams.mcp.call import CONNECTION_LOST, NOT_VALID, Call, Gone, Malformed, too_large
@@ -107,6 +109,8 @@ class StdioConnection:
         self._lost = lost
         self._lines = LineReader(self._too_long, max_bytes)
         self._max_bytes = max_bytes
+        self._hold = AnswerHold(name, self.exchange.note_life)
+        self._waiting = False
         self._errors = ErrorLog(name, last_words)
         self._unasked = Pace(UNASKED_A_SECOND, UNASKED_AT_ONCE, asyncio.get_running_loop().time)
         self._warned: set[str] = set()
@@ -115,6 +119,7 @@ class StdioConnection:
 
     async def close(self) -> None:
         await self.exchange.background.close()
+        self._hold.close()
         await self.child.stop()
 
     def request(self, outgoing: OutgoingRequest, call: Call) -> Coroutine[Any, Any, dict[str, Any]]:
@@ -150,10 +155,26 @@ class StdioConnection:
                     self.exchange.unreadable(bytes(line[:_SHOWN]), bytes(line[-_SHOWN:]), Malformed(NOT_VALID))
                 self._warn_once("writes something to its stdout that is not MCP; such lines are passed over")
             else:
-                unasked += weight_of(self.exchange.take(message), len(line))
+                self._hold.shrink(len(line))
+                unasked += weight_of(self.exchange.take(message, hold=self._hold), len(line))
+        if self._lines.open_bytes <= VERY_LARGE_BYTES:
+            self._hold.shrink(0)
+        elif not (self._hold.bytes or self._waiting):
+            self._waiting = True
+            self.child.pause()
+            self.exchange.background.start(self._make_room())
         if unasked and (pause_s := self._unasked.take(unasked)):
             self._warn_once("says more than can be heard; it is read more slowly")
             self.child.rest(pause_s)
+
+    async def _make_room(self) -> None:
+        """Reads on in a large line when there is room for it."""
+        # A server that is not read is not silent.
+        await self._hold.take(self._max_bytes)
+        self._waiting = False
+        if self._lines.open_bytes <= VERY_LARGE_BYTES:
+            self._hold.shrink(0)  # a shared server's line was read all the same
+        self.child.read_on()
 
     def errors(self, data: bytes) -> None:
         self._errors.feed(data)

@@ -163,6 +163,11 @@ class LineReader:
         self._head: bytes | None = None
         self._tail = b""
 
+    @property
+    def open_bytes(self) -> int:
+        """The size of the line that is not complete yet."""
+        return len(self._open)
+
     def feed(self, data: bytes) -> list[bytes | bytearray]:
         """The lines that *data* completed, in order, without their ends; blank ones are left out."""
         if b"\n" not in data:

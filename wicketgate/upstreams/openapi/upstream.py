@@ -18,6 +18,7 @@ from urllib.parse import quote, urlsplit
 
 import httpx
 
+from wicketgate.answer_room import hold_in_force
 from wicketgate.errors import UpstreamError, UpstreamLost, UpstreamUnavailable
 from wicketgate.fleet.turns import Turns
 from wicketgate.log_text import HEADER
@@ -399,6 +400,7 @@ class OpenApiUpstream:
             hops=_MAX_HOPS if self._access.follow_redirects and request.method in ("GET", "HEAD") else 0,
             credentials=self._access.credentials,
             unread=lambda content_type: base_type(content_type) in STREAMS,
+            room=hold_in_force.get(),
         )
 
     async def _result(self, operation: OpenApiOperation, answer: Reply) -> Mapping[str, Any]:

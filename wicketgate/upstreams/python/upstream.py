@@ -1,7 +1,7 @@
 """Typed functions of an installed package, called in this process (UP-34 to UP-36).
 
-Async functions run on the event loop, all others in a bounded number of threads. A thread cannot be ended: when its
-caller has gone it runs on, keeps its slot, and the status reports it.
+Async functions run on the event loop, all others in a bounded number of threads, shared fairly among actors. A thread
+cannot be ended: when its caller has gone it runs on, keeps a slot of that actor, and the status reports it.
 """
 
 import asyncio
@@ -54,7 +54,7 @@ class PythonUpstream:
 
     @property
     def status(self) -> UpstreamStatus:
-        held = self._threads.abandoned
+        held = self._threads.abandoned.total()
         if held and self._status.phase == "ready":
             return UpstreamStatus("ready", f"{held} of {self._limit} threads still run calls that were given up")
         return self._status
@@ -107,14 +107,14 @@ class PythonUpstream:
             call = tool.bind(arguments, messages.context(context))
             if tool.on_loop:
                 return tool.result(await call())
-            value = await self._threads.run(functools.partial(_call_in_thread, tool, call))
+            value = await self._threads.run(functools.partial(_call_in_thread, tool, call), context.identity.actor)
             # A function that is not async may still return an awaitable.
             return value if isinstance(value, Mapping) else tool.result(await value.awaitable)
         except ArgsInvalid:
             raise
         except NoThreadLeft:
             raise UpstreamUnavailable(
-                f"All {self._limit} threads of {self._name} still run calls that were given up."
+                f"All threads of {self._name} that this caller may use still run calls that were given up."
             ) from None
         except NotJson:
             log.error("%s: the tool %s gave a result that JSON cannot hold", self._name, tool.definition["name"])
