@@ -35,7 +35,7 @@ class GatewayError(WicketgateError):
     """
 
     code: ClassVar[str]
-    retryable: ClassVar[bool] = False
+    retryable: bool = False
 
     def __init__(self, message: str, *, path: str = "", details: Mapping[str, Any] | None = None) -> None:
         super().__init__(message)
@@ -116,6 +116,10 @@ class SkillChanged(UpstreamError):
 
 class UpstreamLost(UpstreamError):
     """The connection was lost while the call ran, so its effect is unknown. Callers get the same code."""
+
+
+class UpstreamUnclear(UpstreamError):
+    """The server got the call, and its answer does not say what became of it. Callers get the same code."""
 
 
 class UpstreamTimeout(GatewayError):

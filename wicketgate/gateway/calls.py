@@ -37,7 +37,7 @@ from wicketgate.fleet.member import Member, MultiplexUpstream
 from wicketgate.gateway.audited_call import AuditedCall
 from wicketgate.gateway.call_memory import ResultCache
 from wicketgate.gateway.logins import Logins
-from wicketgate.gateway.options import CallPolicy, RuntimePolicies
+from wicketgate.gateway.options import CallPolicy, RuntimePolicies, with_fate
 from wicketgate.gateway.plugin_chain import PluginChain
 from wicketgate.gateway.questions import pages_of
 from wicketgate.gateway.quota import Quota
@@ -289,7 +289,8 @@ class Calls:
             raise UpstreamLost(CLAIMED, path=item.id)
         if may_write and note.recorded:
             await note.intend()
-        send = partial(self._with_retries, policy, item, request.arguments)
+        repeatable = policy.is_repeatable(item, redirected=redirected)
+        send = partial(self._with_retries, policy, item, request.arguments, repeatable)
 
         async def again() -> Mapping[str, Any]:
             """The same after a login, of which nothing was made when it was found to be missing."""
@@ -343,7 +344,12 @@ class Calls:
         return self._cache.key(catalog, item, arguments, context, shared=shared, account=account)
 
     async def _with_retries(
-        self, policy: CallPolicy, item: SelectableItem, arguments: Mapping[str, Any], context: CallContext
+        self,
+        policy: CallPolicy,
+        item: SelectableItem,
+        arguments: Mapping[str, Any],
+        repeatable: bool,
+        context: CallContext,
     ) -> Mapping[str, Any]:
         # *uncertain*: the failure of an attempt that the server may have carried out.
         marks, failed, uncertain = context.marks, 0, None
@@ -369,8 +375,8 @@ class Calls:
                     marks.left = uncertain is not None
                 else:
                     uncertain = error
-                if not policy.retry.may_retry(error, item, failed):
-                    raise outcome from None
+                if not policy.retry.may_retry(error, failed, repeatable=repeatable):
+                    raise with_fate(outcome, repeatable=repeatable) from None
             await asyncio.sleep(policy.retry.wait_s(failed))
 
     async def _read_file(

@@ -19,6 +19,7 @@ from wicketgate.errors import (
     UpstreamRefused,
     UpstreamTimeout,
     UpstreamUnavailable,
+    UpstreamUnclear,
 )
 from wicketgate.heavy_work import VERY_LARGE_BYTES, in_line
 from wicketgate.ports import SILENT, CallContext, Caller
@@ -146,9 +147,7 @@ def reported(name: str, error: Refused | Malformed | Gone) -> GatewayError:
     """The error for the caller of a request that failed with *error* at the server *name*."""
     match error:
         case Gone(how=how, carried=True):
-            return UpstreamLost(
-                f"The connection to {name} was lost while the tool ran ({how}); whether it took effect is not known."
-            )
+            return UpstreamLost(f"The connection to {name} was lost while the tool ran ({how}).")
         case Gone(how=how):
             return UpstreamUnavailable(f"{name} cannot be reached ({how}).")
         case Refused(code=code, message=message, data=data):
@@ -157,10 +156,10 @@ def reported(name: str, error: Refused | Malformed | Gone) -> GatewayError:
             wait = {} if error.retry_after_s is None else {"retry_after_s": error.retry_after_s}
             return UpstreamBusy(f"{name} {error}.", details={"status": status, **wait})
         case Status(status=status):
-            unknown = "; whether the call took effect is not known" if status >= 500 else ""
-            return UpstreamError(f"{name} {error}{unknown}.", details={"status": status})
+            kind = UpstreamUnclear if status >= 500 else UpstreamError
+            return kind(f"{name} {error}.", details={"status": status})
         case _:
-            return UpstreamError(f"{name} {error}.")
+            return UpstreamUnclear(f"{name} {error}.")
 
 
 def clean(message: str) -> str:
