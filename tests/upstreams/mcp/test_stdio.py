@@ -28,7 +28,10 @@ GOOD = '{"jsonrpc":"2.0","id":{id},"result":{"structuredContent":{"value":"good"
         pytest.param("", marks=requirement("UP-9")),
         pytest.param(" \t ", marks=requirement("UP-9")),
         pytest.param('"a string"', marks=requirement("UP-9")),
-        pytest.param('[{"jsonrpc":"2.0","id":{id},"result":{}}]', marks=requirement("UP-9")),
+        pytest.param('[{"jsonrpc":"2.0","id":"another","result":{}}]', marks=requirement("UP-9")),
+        pytest.param('got {"jsonrpc":"2.0","id":{id},"method":"tools/c', marks=requirement("UP-9")),
+        pytest.param('{"jsonrpc":"2.0","id":{id},"method":"tools/c', marks=requirement("UP-9")),
+        pytest.param('{"method":"tools/call","params":NaN,"id":{id}}', marks=requirement("UP-9")),
         pytest.param('{"jsonrpc":"2.0","id":"another","result":{}}', marks=requirement("UP-9")),
         pytest.param('{"jsonrpc":"2.0","id":99999,"result":{}}', marks=requirement("UP-9")),
         pytest.param('{"jsonrpc":"2.0","id":null,"error":{"code":1,"message":"x"}}', marks=requirement("UP-9")),
@@ -175,9 +178,22 @@ async def test_a_server_that_says_much_unasked_is_read_more_slowly_however_few_i
     assert "it is read more slowly" in caplog.text
 
 
-@requirement("UP-64")
-async def test_a_large_answer_that_cannot_be_read_fails_its_call_at_once() -> None:
-    line = '{"jsonrpc":"2.0","id":{id},"result":{"content":[]},"x":"' + "x" * 5_000_000 + "}"
+@requirement("UP-64", "UP-220")
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"jsonrpc":"2.0","id":{id},"result":{"content":[]},"x":"' + "x" * 5_000_000 + "}",
+        '{"jsonrpc":"2.0","id":{id},"result":{"structuredContent":{"value":NaN}}}',
+        '{"result":{"structuredContent":{"id":"wg-0","value":NaN}},"jsonrpc":"2.0","id":{id}}',
+        '{"id":{id},"jsonrpc":"2.0","result":' + "[" * 100_000 + "]" * 100_000 + "}",
+        '{"jsonrpc": "2.0", "id": {id}, "result": {"structuredContent": {"value": ' + "9" * 100_000 + "}}}",
+        '{"jsonrpc":"2.0","id":{id},"resu',
+        '\xef\xbb\xbf{"jsonrpc":"2.0","id":{id},"result":{}}',
+        '[{"jsonrpc":"2.0","id":{id},"result":{}}]',
+    ],
+    ids=["large", "NaN", "id last", "deep", "long integer", "half a line", "byte order mark", "batch of one"],
+)
+async def test_a_broken_answer_that_shows_its_id_fails_its_call_at_once(line: str) -> None:
     upstream = unruly()
     async with connected(upstream), asyncio.timeout(BOUND_S):
         with pytest.raises(UpstreamError, match="not a valid MCP result"):

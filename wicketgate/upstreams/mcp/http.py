@@ -219,6 +219,9 @@ class _StreamableHttp:
             for event in events:
                 message = wire.decode(event.data)
                 if message is None:
+                    self.exchange.broken(event.data)
+                    if call.settled:
+                        return True
                     await self._unasked.rest(weight_of(1, len(event.data)))
                     continue
                 if _answers(message, call):

@@ -115,6 +115,8 @@ class _Sse:
             while (events := await stream.read()) is not None:
                 for event in events:
                     message = wire.decode(event.data)
+                    if message is None:
+                        self.exchange.broken(event.data)
                     weight = 1 if message is None else self.exchange.take(message)
                     await self._unasked.rest(weight_of(weight, len(event.data)))
         self.exchange.close(CONNECTION_LOST)
