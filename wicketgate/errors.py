@@ -90,10 +90,15 @@ class UpstreamError(GatewayError):
 
 class UpstreamRefused(UpstreamError):
     """The server answered with an error of its own protocol. What it said is content, like any result: *refusal* is its
-    message, bounded and on one line, *data* as it came. *name* is what was called there, once that is known."""
+    message, bounded and on one line, *data* as it came. *name* is what was called there, once that is known. *status*
+    is the HTTP status beside it, if that was one of failure."""
 
-    def __init__(self, message: str, *, code: int, refusal: str, data: object = None, name: str = "") -> None:
-        super().__init__(message, details={"upstream_code": code, "upstream_message": refusal})
+    def __init__(
+        self, message: str, *, code: int, refusal: str, data: object = None, name: str = "", status: int = 0
+    ) -> None:
+        http = {"status": status} if status else {}
+        super().__init__(message, details={"upstream_code": code, "upstream_message": refusal, **http})
+        self.status = status
         self.upstream_code = code
         self.refusal = refusal
         self.data = data

@@ -18,6 +18,7 @@ def pack_error(error: BaseException) -> dict[str, Any]:
             }
         case UpstreamRefused():
             own = {"code": error.upstream_code, "refusal": error.refusal, "data": error.data, "name": error.name}
+            own["status"] = error.status
             return {"type": "UpstreamRefused", "message": error.message, "own": own}
         case ConnectRequired():
             own = {**error.connect, "flow": error.flow}

@@ -24,6 +24,7 @@ from wicketgate.upstreams.mcp.call import (
     Gone,
     Malformed,
     Refused,
+    Status,
     clean,
     reported,
     timed_out,
@@ -387,8 +388,10 @@ def _why(error: Exception) -> tuple[str, str]:
             return how, mend
         case Malformed(mend=mend):
             return f"it {error}", mend
-        case Refused():
-            return "it refused the MCP handshake", ""
+        case Refused(status=Status(status=401 | 403, mend=mend) as status):
+            return f"it {status}", mend
+        case Refused(status=status):
+            return f"it refused the MCP handshake{'' if status is None else f' (HTTP status {status.status})'}", ""
         case OSError():
             trouble = trouble_of(error)
             return trouble.why, trouble.mend_for("url")
