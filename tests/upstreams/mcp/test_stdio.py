@@ -16,6 +16,7 @@ from tests.support.supervised import BOUND_S, cancellations, connected, context,
 from wicketgate.errors import UpstreamError, UpstreamLost, UpstreamRefused, UpstreamTimeout, UpstreamUnavailable
 from wicketgate.fleet.member import Member
 from wicketgate.upstreams.mcp.stdio import stdio_transport
+from wicketgate.upstreams.mcp.upstream import Delay
 
 GOOD = '{"jsonrpc":"2.0","id":{id},"result":{"structuredContent":{"value":"good"}}}'
 
@@ -93,6 +94,18 @@ async def test_an_answer_that_was_given_before_the_end_counts() -> None:
     upstream = unruly()
     async with connected(upstream):
         assert await value(upstream, "answer_and_crash", {"a": 1}) == {"a": 1}
+
+
+@requirement("UP-223")
+@pytest.mark.parametrize(
+    ("lasted_s", "served", "pauses"),
+    [(1.0, False, [0.2, 0.4, 0.8]), (1.0, True, [0.2, 0.2, 0.2]), (31.0, False, [0.2, 0.2, 0.2])],
+)
+def test_pauses_grow_only_while_sessions_neither_serve_nor_last(
+    lasted_s: float, served: bool, pauses: list[float]
+) -> None:
+    delay = Delay(lambda: 1.0)
+    assert [delay.next_s(lasted_s=lasted_s, served=served) for _ in pauses] == pauses
 
 
 @requirement("UP-12", "UP-19")
