@@ -119,6 +119,10 @@ class SkillChanged(UpstreamError):
     retryable = True
 
 
+class UnknownServer(UpstreamError):
+    """A plugin sent the call to a server that does not exist; nothing ran. Callers get the same code."""
+
+
 class UpstreamLost(UpstreamError):
     """The connection was lost while the call ran, so its effect is unknown. Callers get the same code."""
 

@@ -29,6 +29,7 @@ from wicketgate.errors import (
     InputRequired,
     RateLimited,
     SkillChanged,
+    UnknownServer,
     UpstreamLost,
     UpstreamRefused,
     UpstreamUnavailable,
@@ -270,6 +271,8 @@ class Calls:
         # Server look-up: after the plugins, so that one of them may redirect the call (ROUTE-20).
         redirected = (request.server, request.name) != (item.server, item.upstream_name)
         if redirected:
+            if request.server not in self._fleet.members:
+                raise UnknownServer(f"Unknown server '{request.server[:256]}' in request", path=item.id)
             item = replace(item, server=request.server, upstream_name=request.name)
         policy = self._policies.call_policy(item.server)
         note.server = item.server
