@@ -11,9 +11,9 @@ import pytest
 
 from tests.storage.journal_contract import event
 from tests.support.requirement import requirement
-from wicketgate.engine.events import Done, Event, TextDelta, ToolCallEvent, encode
+from wicketgate.engine.events import Done, Event, ToolCallEvent, encode
 from wicketgate.engine.journal import Entry, lost_events
-from wicketgate.models.provider import Usage
+from wicketgate.models.provider import TextDelta, Usage
 from wicketgate.storage.run_store import NewEvents, Part, RunStore
 
 DONE = encode(Done("stop", Usage()))
