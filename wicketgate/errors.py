@@ -35,7 +35,7 @@ class GatewayError(WicketgateError):
     """
 
     code: ClassVar[str]
-    retryable: ClassVar[bool] = False
+    retryable: bool = False
 
     def __init__(self, message: str, *, path: str = "", details: Mapping[str, Any] | None = None) -> None:
         super().__init__(message)
@@ -90,10 +90,15 @@ class UpstreamError(GatewayError):
 
 class UpstreamRefused(UpstreamError):
     """The server answered with an error of its own protocol. What it said is content, like any result: *refusal* is its
-    message, bounded and on one line, *data* as it came. *name* is what was called there, once that is known."""
+    message, bounded and on one line, *data* as it came. *name* is what was called there, once that is known. *status*
+    is the HTTP status beside it, if that was one of failure."""
 
-    def __init__(self, message: str, *, code: int, refusal: str, data: object = None, name: str = "") -> None:
-        super().__init__(message, details={"upstream_code": code, "upstream_message": refusal})
+    def __init__(
+        self, message: str, *, code: int, refusal: str, data: object = None, name: str = "", status: int = 0
+    ) -> None:
+        http = {"status": status} if status else {}
+        super().__init__(message, details={"upstream_code": code, "upstream_message": refusal, **http})
+        self.status = status
         self.upstream_code = code
         self.refusal = refusal
         self.data = data
@@ -114,8 +119,16 @@ class SkillChanged(UpstreamError):
     retryable = True
 
 
+class UnknownServer(UpstreamError):
+    """A plugin sent the call to a server that does not exist; nothing ran. Callers get the same code."""
+
+
 class UpstreamLost(UpstreamError):
     """The connection was lost while the call ran, so its effect is unknown. Callers get the same code."""
+
+
+class UpstreamUnclear(UpstreamError):
+    """The server got the call, and its answer does not say what became of it. Callers get the same code."""
 
 
 class UpstreamTimeout(GatewayError):

@@ -2,10 +2,12 @@
 
 import itertools
 import json
+from dataclasses import replace
 
 import pytest
 
 from tests.support.requirement import requirement
+from wicketgate.access.approvers import Need
 from wicketgate.access.identity import Identity
 from wicketgate.access.seal import ApprovalSeal, Seal
 from wicketgate.engine.approval_desk import ApprovalDesk
@@ -136,6 +138,19 @@ async def test_a_history_with_arguments_that_no_call_can_have_runs_nothing(raw: 
     (held,) = (await at.judge(asked, of("ann"))).resumed
     assert held.refusal == "approval_refused: this approval was asked for another call"
     assert (held.call.arguments, held.approval) == (None, None)
+
+
+async def test_a_caller_cannot_approve_its_own_call_that_waits_for_others_nor_use_the_id_up() -> None:
+    clock = Clock()
+    used = Remembering(clock)
+    at = desk(clock, used)
+    approver = CallApprover(await at.judge(request(decisions={}), of("ann")), CALL)
+    with pytest.raises(ApprovalRequired):
+        await approver.approve(replace(PENDING, needs=(Need("role:lead"),)))
+    waiting = approver.waiting.split()[0]
+    (held,) = (await at.judge(request(REQUIRED + waiting, decisions={waiting: "approve"}), of("ann"))).resumed
+    assert held.refusal == "approval_refused: this call waits for others, its caller cannot approve it"
+    assert (held.approval, used.added) == (None, [])
 
 
 @requirement("CHAT-68", "CHAT-69")

@@ -125,7 +125,7 @@ async def test_an_error_of_the_server_keeps_its_code_and_data_and_names_the_tool
 
 
 @pytest.mark.parametrize(
-    "failure", [UpstreamUnavailable("it is away."), UpstreamTimeout("too slow."), UpstreamLost("it died.")]
+    "failure", [UpstreamUnavailable("it is away"), UpstreamTimeout("too slow"), UpstreamLost("it died")]
 )
 @requirement("ROUTE-15")
 async def test_a_server_that_fails_is_a_protocol_error_that_says_how(failure: Exception) -> None:
@@ -134,7 +134,8 @@ async def test_a_server_that_fails_is_a_protocol_error_that_says_how(failure: Ex
 
     face = await face_of(StubUpstream([tool("echo")], fail, name="raw"))
     error = await refusal(face, "raw__echo", {})
-    assert (error.code, error.message) == (-32004, str(failure))
+    assert error.code == -32004
+    assert error.message.startswith(str(failure))
 
 
 @requirement("ROUTE-16")

@@ -336,9 +336,9 @@ async def test_an_error_of_the_tool_itself_carries_its_content(face: RegistryFac
 
 
 @requirement("FACE-29")
-async def test_a_late_server_is_a_retryable_timeout(face: RegistryFace) -> None:
+async def test_a_late_server_is_a_timeout_whose_effect_is_not_known(face: RegistryFace) -> None:
     result = await face.call("call", {"operation": "boom/late"}, OWNER)
-    assert (error_of(result)[0], result.structured["retryable"]) == ("TIMEOUT", True)
+    assert (error_of(result)[0], result.structured["retryable"]) == ("TIMEOUT", False)
 
 
 @requirement("FACE-22", "FACE-30")

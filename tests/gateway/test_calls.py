@@ -1,5 +1,6 @@
 """Deadlines, retries and the cache, as an upstream's operator set them (EXEC-15, EXEC-16)."""
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -11,11 +12,20 @@ from tests.support.requirement import requirement
 from wicketgate.access.identity import Identity
 from wicketgate.access.policy import AccessPolicy
 from wicketgate.catalog.catalog import build_catalog
-from wicketgate.errors import GatewayError, UpstreamError, UpstreamLost, UpstreamTimeout, UpstreamUnavailable
+from wicketgate.errors import (
+    GatewayError,
+    UpstreamBusy,
+    UpstreamError,
+    UpstreamLost,
+    UpstreamTimeout,
+    UpstreamUnavailable,
+    UpstreamUnclear,
+)
 from wicketgate.fleet.breaker import BreakerPolicy
 from wicketgate.fleet.member import Member, MultiplexUpstream, UpstreamLimits
 from wicketgate.gateway.audited_call import AuditedCall
 from wicketgate.gateway.calls import CalledTool, Calls
+from wicketgate.gateway.carried_errors import pack_error, unpack_error
 from wicketgate.gateway.options import CallPolicy, RetryPolicy, RuntimePolicies
 from wicketgate.gateway.snapshot import Snapshot
 from wicketgate.ports import CallContext, InputAnswers, SilentCaller
@@ -117,6 +127,47 @@ async def test_a_call_that_may_have_run_is_repeated_only_on_the_operators_word(
     else:
         await call(upstream, quick(3, declared_safe=declared_safe))
     assert len(upstream.calls) == calls
+
+
+NEVER_LEFT, LATE, LOST = UpstreamUnavailable("u."), UpstreamTimeout("t."), UpstreamLost("l.")
+UNCLEAR = UpstreamUnclear("c.")
+
+
+@requirement("EXEC-12", "EXEC-70")
+@pytest.mark.parametrize(
+    ("error", "annotations", "policy", "retryable", "is_known"),
+    [
+        (NEVER_LEFT, {}, {}, True, True),
+        (UpstreamBusy("b."), {}, {}, True, True),
+        (UpstreamError("refused."), {}, {}, False, True),
+        *((error, {}, {}, False, False) for error in (LATE, LOST, UNCLEAR)),
+        # The hints of a server are not believed.
+        *((error, SAFE, {}, False, False) for error in (LATE, LOST, UNCLEAR)),
+        # The word of the operator, or of our own code, is.
+        (UNCLEAR, {}, {"read_only": ["get"]}, False, True),
+        *((error, {}, {"read_only": ["get"]}, True, True) for error in (LATE, LOST)),
+        *((error, {"readOnlyHint": True}, {"hints_hold": True}, True, True) for error in (LATE, LOST)),
+        *((error, SAFE, {"retry": RetryPolicy(1, declared_safe=True)}, True, True) for error in (LATE, LOST)),
+        (LATE, {"readOnlyHint": True}, {"retry": RetryPolicy(1, declared_safe=True)}, False, False),
+    ],
+)
+async def test_a_caller_may_repeat_only_what_cannot_be_done_twice(
+    call: Call,
+    error: GatewayError,
+    annotations: Mapping[str, Any],
+    policy: Mapping[str, Any],
+    retryable: bool,
+    is_known: bool,
+) -> None:
+    upstream = Shaky(type(error)(error.message), annotations=annotations)
+    with pytest.raises(type(error)) as failure:
+        await call(upstream, CallPolicy(**{"retry": RetryPolicy(1), **policy}))
+    body = failure.value.as_dict()
+    assert body["retryable"] is retryable
+    assert ("whether it took effect is not known" not in body["message"]) is is_known
+    carried = unpack_error(json.loads(json.dumps(pack_error(failure.value))))
+    assert isinstance(carried, GatewayError)
+    assert carried.as_dict() == body
 
 
 @requirement("EXEC-15")

@@ -10,6 +10,8 @@ import pytest
 from tests.support.requirement import requirement
 from wicketgate.access.identity import Identity
 from wicketgate.errors import Forbidden, HydrateFailed, UpstreamRefused
+from wicketgate.faces.namespaced import NamespacedFace
+from wicketgate.faces.surface import Refusal
 from wicketgate.fleet.member import MultiplexUpstream
 from wicketgate.gateway.options import CallPolicy, RuntimeOptions, RuntimePolicies
 from wicketgate.gateway.plugin_chain import GLOBAL, Installed, PluginChain
@@ -123,6 +125,17 @@ async def test_a_call_may_be_redirected_and_the_server_is_looked_up_after_the_pl
     tool_id = next(id for id in runtime.catalog().items if "echo" in id)
     assert text_of(await runtime.call(tool_id, {"text": "hi"}, CONTEXT)) == ["other: hi"]
     assert [name for name, _, _ in target.calls] == ["other"]
+
+
+@requirement("FACE-160")
+async def test_a_call_that_is_redirected_to_no_server_is_refused_at_once_as_a_request() -> None:
+    chain = PluginChain({"alpha": [Installed("elsewhere", Elsewhere(None))]}, now=lambda: 0.0)
+    fleet = MultiplexUpstream([StubUpstream(TOOLS, echo, name="alpha")])
+    runtime = ProxyRuntime(fleet, RuntimeOptions(plugins=chain))
+    await runtime.refresh_catalog()
+    with pytest.raises(Refusal) as refused:
+        await NamespacedFace(runtime, fleet.statuses).call("alpha__echo", {"text": "hi"}, CONTEXT)
+    assert (refused.value.code, refused.value.message) == (-32602, "Unknown server 'b' in request")
 
 
 @requirement("ROUTE-19")

@@ -25,7 +25,14 @@ from wicketgate import (
     ProxyRuntime,
     StubUpstream,
 )
-from wicketgate.errors import UpstreamError, UpstreamLost, UpstreamRefused, UpstreamTimeout, UpstreamUnavailable
+from wicketgate.errors import (
+    UpstreamError,
+    UpstreamLost,
+    UpstreamRefused,
+    UpstreamTimeout,
+    UpstreamUnavailable,
+    UpstreamUnclear,
+)
 
 ECHO = StdioServerParameters(command=sys.executable, args=["-m", "tests.support.echo_server"], cwd=str(ROOT))
 
@@ -107,7 +114,7 @@ async def test_every_page_of_a_list_is_read_however_the_session_takes_its_cursor
         (TimeoutError(), UpstreamTimeout),
         (ConnectionResetError("secret"), UpstreamLost),
         (UpstreamUnavailable("ours"), UpstreamUnavailable),
-        (RuntimeError("secret"), UpstreamError),
+        (RuntimeError("secret"), UpstreamUnclear),
     ],
 )
 async def test_what_a_session_raises_is_a_failure_in_our_words(raised: Exception, expected: type[Exception]) -> None:

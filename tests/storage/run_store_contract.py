@@ -7,11 +7,13 @@ import asyncio
 from collections.abc import Sequence
 from typing import Protocol
 
+import pytest
+
 from tests.storage.journal_contract import event
 from tests.support.requirement import requirement
-from wicketgate.engine.events import Done, encode
+from wicketgate.engine.events import Done, Event, ToolCallEvent, encode
 from wicketgate.engine.journal import Entry, lost_events
-from wicketgate.models.provider import Usage
+from wicketgate.models.provider import TextDelta, Usage
 from wicketgate.storage.run_store import NewEvents, Part, RunStore
 
 DONE = encode(Done("stop", Usage()))
@@ -165,6 +167,30 @@ class RunStoreContract:
         assert (read[0].ended, read[0].lost, read[1]) == (True, True, entries(1, *lost_events(["c1"])))
         assert await here.lapsed(9) == {}
         assert await hosts.process().take("a") is None
+
+    @requirement("CHAT-160")
+    @pytest.mark.parametrize(
+        ("event", "claimed_id", "code"),
+        [
+            (ToolCallEvent("c1", "t", {}), None, b"tool_error"),
+            (TextDelta("x"), "c1", b"tool_error"),
+            (TextDelta("x"), None, b"provider_error"),
+        ],
+    )
+    async def test_the_error_of_a_lost_run_names_what_was_under_way(
+        self, hosts: Hosts, event: Event, claimed_id: str | None, code: bytes
+    ) -> None:
+        gone, here = hosts.process(), hosts.process()
+        await claimed(gone)
+        if claimed_id is not None:
+            await gone.claim_call("a", claimed_id)
+        await gone.append({"a": NewEvents(entries(1, encode(event)), [])})
+        await hosts.lapse()
+        assert await here.take("a") is not None
+        await here.end("a")
+        read = await here.read("a", 0)
+        assert read is not None
+        assert b'"code":"%b"' % code in read[1][-1].event
 
     @requirement("CHAT-124")
     async def test_those_come_first_whose_lease_lapsed_first(self, hosts: Hosts) -> None:

@@ -6,10 +6,14 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from wicketgate.engine.events import ErrorEvent, ToolFailure, encode
-from wicketgate.errors import ProviderError
+from wicketgate.errors import ProviderError, ToolError
 
 LOST = encode(ErrorEvent(ProviderError.code, ProviderError.safe_message))
-"""The end of a run that was lost."""
+"""The end of a run that was lost while its model was asked, as far as is known."""
+LOST_IN_TOOL = encode(
+    ErrorEvent(ToolError.code, "The process that ran a tool for this chat ended, and the chat was not gone on with.")
+)
+_CALLED = b"event: tool-call\n"
 
 FATE_UNKNOWN = (
     "fate unknown: this call was sent, and the process that waited for its result ended. It may have had its effect. "
@@ -17,10 +21,13 @@ FATE_UNKNOWN = (
 )
 
 
-def lost_events(unfinished: Sequence[str]) -> Sequence[bytes]:
+def lost_events(unfinished: Sequence[str], last_event: bytes | None = None) -> Sequence[bytes]:
     """The last events of a run whose process ended, encoded. *unfinished* are the ids of calls that were claimed and
-    have no result (CHAT-112)."""
-    return [*(encode(ToolFailure(call_id, FATE_UNKNOWN)) for call_id in unfinished), LOST]
+    have no result (CHAT-112). The error is that of a tool if one of these, or the call in the *last_event*, was under
+    way (CHAT-160)."""
+    in_tool = bool(unfinished) or (last_event is not None and last_event.startswith(_CALLED))
+    failures = [encode(ToolFailure(call_id, FATE_UNKNOWN)) for call_id in unfinished]
+    return [*failures, LOST_IN_TOOL if in_tool else LOST]
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from wicketgate.catalog.tool_id import Visible
 from wicketgate.errors import (
     GatewayError,
     HydrateFailed,
+    UnknownServer,
     UpstreamError,
     UpstreamRefused,
     UpstreamTimeout,
@@ -127,6 +128,8 @@ class NamespacedFace:
 
     def _failed(self, error: GatewayError, routed: RoutedRequest) -> SurfaceResult:
         """The result of a call that failed with *error*. Raises Refusal for a failure that no model can mend."""
+        if isinstance(error, UnknownServer):
+            raise Refusal(INVALID_PARAMS, error.message) from None
         if isinstance(error, UpstreamUnavailable | UpstreamTimeout | UpstreamError):
             raise Refusal(UPSTREAM_FAILED, error.message, {"error": error.code, "retryable": error.retryable}) from None
         error.path = routed.namespaced_name

@@ -17,7 +17,7 @@ import msgspec
 
 from wicketgate.catalog.selectable import OPERATION_KEY
 from wicketgate.catalog.shown_words import visible
-from wicketgate.errors import InputRequired, UpstreamRefused
+from wicketgate.errors import Forbidden, InputRequired, UpstreamRefused
 from wicketgate.fleet import spelling
 from wicketgate.log_text import MASK
 from wicketgate.ports import SILENT, CallContext, Caller, PassingCaller
@@ -149,11 +149,13 @@ class Edge:
             return await asyncio.to_thread(self._with_cut_texts, cleaned)
         return self._with_cut_texts(cleaned)
 
-    async def failure(self, error: Failure) -> Failure | InputRequired | UpstreamRefused:
+    async def failure(self, error: Failure) -> Failure | Forbidden | InputRequired | UpstreamRefused:
         """A failure of a call, or its questions, with the upstream's words cleaned; *error* itself if that changes
         nothing."""
         if isinstance(error, UpstreamRefused):
             return await self._refused(error)
+        if isinstance(error, Forbidden):  # it names the server's scopes
+            return Forbidden(self.cleaned(error.message), details=self.cleaned(error.details))
         if isinstance(error, InputRequired):
             requests = await self.clean(error.requests)
             return (
@@ -207,6 +209,7 @@ class Edge:
             refusal=refusal,
             data=data,
             name=refused.name,
+            status=refused.status,
         )
         other.path = refused.path
         return other

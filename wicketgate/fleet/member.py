@@ -259,9 +259,7 @@ class Member:
             if not placed:
                 raise self._too_busy() from None
             if self._ended:
-                raise UpstreamLost(
-                    f"{self.name} was taken out of service while the tool ran; whether it took effect is not known."
-                ) from None
+                raise UpstreamLost(f"{self.name} was taken out of service while the tool ran.") from None
             raise UpstreamTimeout(f"{self.name} did not answer within {deadline.words}.") from None
 
     async def retire(self, drain_s: float) -> None:

@@ -29,6 +29,7 @@ from wicketgate.errors import (
     InputRequired,
     RateLimited,
     SkillChanged,
+    UnknownServer,
     UpstreamLost,
     UpstreamRefused,
     UpstreamUnavailable,
@@ -37,7 +38,7 @@ from wicketgate.fleet.member import Member, MultiplexUpstream
 from wicketgate.gateway.audited_call import AuditedCall
 from wicketgate.gateway.call_memory import ResultCache
 from wicketgate.gateway.logins import Logins
-from wicketgate.gateway.options import CallPolicy, RuntimePolicies
+from wicketgate.gateway.options import CallPolicy, RuntimePolicies, with_fate
 from wicketgate.gateway.plugin_chain import PluginChain
 from wicketgate.gateway.questions import PageRules, pages_of
 from wicketgate.gateway.quota import Quota
@@ -271,6 +272,8 @@ class Calls:
         # Server look-up: after the plugins, so that one of them may redirect the call (ROUTE-20).
         redirected = (request.server, request.name) != (item.server, item.upstream_name)
         if redirected:
+            if request.server not in self._fleet.members:
+                raise UnknownServer(f"Unknown server '{request.server[:256]}' in request", path=item.id)
             item = replace(item, server=request.server, upstream_name=request.name)
         policy = self._policies.call_policy(item.server)
         note.server = item.server
@@ -290,7 +293,8 @@ class Calls:
             raise UpstreamLost(CLAIMED, path=item.id)
         if may_write and note.recorded:
             await note.intend()
-        send = partial(self._with_retries, policy, item, request.arguments)
+        repeatable = policy.is_repeatable(item, redirected=redirected)
+        send = partial(self._with_retries, policy, item, request.arguments, repeatable)
 
         async def again() -> Mapping[str, Any]:
             """The same after a login, of which nothing was made when it was found to be missing."""
@@ -344,7 +348,12 @@ class Calls:
         return self._cache.key(catalog, item, arguments, context, shared=shared, account=account)
 
     async def _with_retries(
-        self, policy: CallPolicy, item: SelectableItem, arguments: Mapping[str, Any], context: CallContext
+        self,
+        policy: CallPolicy,
+        item: SelectableItem,
+        arguments: Mapping[str, Any],
+        repeatable: bool,
+        context: CallContext,
     ) -> Mapping[str, Any]:
         # *uncertain*: the failure of an attempt that the server may have carried out.
         marks, failed, uncertain = context.marks, 0, None
@@ -370,8 +379,8 @@ class Calls:
                     marks.left = uncertain is not None
                 else:
                     uncertain = error
-                if not policy.retry.may_retry(error, item, failed):
-                    raise outcome from None
+                if not policy.retry.may_retry(error, failed, repeatable=repeatable):
+                    raise with_fate(outcome, repeatable=repeatable) from None
             await asyncio.sleep(policy.retry.wait_s(failed))
 
     async def _read_file(

@@ -18,6 +18,7 @@ def pack_error(error: BaseException) -> dict[str, Any]:
             }
         case UpstreamRefused():
             own = {"code": error.upstream_code, "refusal": error.refusal, "data": error.data, "name": error.name}
+            own["status"] = error.status
             return {"type": "UpstreamRefused", "message": error.message, "own": own}
         case ConnectRequired():
             own = {**error.connect, "flow": error.flow}
@@ -28,6 +29,7 @@ def pack_error(error: BaseException) -> dict[str, Any]:
                 "message": error.message,
                 "path": error.path,
                 "details": error.details,
+                "retryable": error.retryable,
             }
     return {"type": "UpstreamError", "message": "The call failed inside the gateway.", "path": "", "details": None}
 
@@ -43,7 +45,9 @@ def unpack_error(packed: Mapping[str, Any]) -> GatewayError | InputRequired:
             required.path = packed["path"]
             return required
     kind = _KINDS.get(packed["type"], UpstreamError)
-    return kind(packed["message"], path=packed["path"], details=packed["details"])
+    error = kind(packed["message"], path=packed["path"], details=packed["details"])
+    error.retryable = packed.get("retryable", error.retryable)
+    return error
 
 
 def _kinds(of: type[GatewayError]) -> Iterator[type[GatewayError]]:

@@ -17,7 +17,14 @@ from wicketgate.access.shares import Shares
 from wicketgate.call_state import QuotaStore, ResultStore, SessionStore
 from wicketgate.catalog.pins import PinPolicy
 from wicketgate.catalog.selectable import SelectableItem
-from wicketgate.errors import GatewayError, UpstreamLost, UpstreamResting, UpstreamTimeout, UpstreamUnavailable
+from wicketgate.errors import (
+    GatewayError,
+    UpstreamLost,
+    UpstreamResting,
+    UpstreamTimeout,
+    UpstreamUnavailable,
+    UpstreamUnclear,
+)
 from wicketgate.fleet.member import loop_time
 from wicketgate.gateway.audit import Auditor, Watch
 from wicketgate.gateway.kept_calls import CallStore
@@ -51,14 +58,14 @@ class RetryPolicy:
         """Seconds to wait after *failed* attempts."""
         return min(self.base_s * 2.0 ** (failed - 1), self.max_s)
 
-    def may_retry(self, error: GatewayError, item: SelectableItem, failed: int) -> bool:
-        """True if the call may be made again: only where that cannot do a thing twice (EXEC-15)."""
+    def may_retry(self, error: GatewayError, failed: int, *, repeatable: bool) -> bool:
+        """True if the gateway makes the call again, which must not do a thing twice (EXEC-15)."""
         if failed >= self.attempts or isinstance(error, UpstreamResting):
             return False
         if isinstance(error, UpstreamUnavailable):
             return True  # the call never left
         # A result with isError is an answer, and a refusal is too; neither comes here as one of these.
-        return isinstance(error, UpstreamTimeout | UpstreamLost) and self.declared_safe and _declared_idempotent(item)
+        return isinstance(error, UpstreamTimeout | UpstreamLost) and self.declared_safe and repeatable
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,9 +113,24 @@ class CallPolicy:
             return False
         return item.side_effects or redirected or not self.hints_hold
 
+    def is_repeatable(self, item: SelectableItem, *, redirected: bool = False) -> bool:
+        """True if a second call of *item* cannot do a thing twice. ``RetryPolicy.may_retry`` and ``with_fate`` both
+        depend on it."""
+        if item.kind == "skill" or not self.may_write(item, redirected=redirected):
+            return True
+        idempotent = not item.side_effects and item.metadata.get("idempotentHint") is True
+        return self.retry.declared_safe and idempotent and not redirected
 
-def _declared_idempotent(item: SelectableItem) -> bool:
-    return not item.side_effects and item.metadata.get("idempotentHint") is True
+
+def with_fate(error: GatewayError, *, repeatable: bool) -> GatewayError:
+    """Returns *error*, the end of a call, with what its caller may do (EXEC-70). A call that was sent and got no clear
+    answer may be made again only if it is *repeatable*; otherwise the caller learns that its effect is not known."""
+    if isinstance(error, UpstreamTimeout | UpstreamLost | UpstreamUnclear) and not repeatable:
+        error.retryable = False
+        error.message = f"{error.message.removesuffix('.')}; whether it took effect is not known."
+    elif isinstance(error, UpstreamLost):
+        error.retryable = True
+    return error
 
 
 @dataclass(frozen=True, slots=True)

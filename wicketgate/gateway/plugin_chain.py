@@ -245,6 +245,7 @@ def _refused_as(shown: Mapping[str, Any], refused: UpstreamRefused) -> UpstreamR
         refusal=text if isinstance(text, str) else "",
         data=shown.get("structuredContent"),
         name=refused.name,
+        status=refused.status,
     )
     other.path = refused.path
     return other

@@ -383,7 +383,7 @@ class SQLiteRunStore:
         last = _last_event(disk, row)
         unended = last is None or not is_end(last)
         if unended:
-            events = lost_events(_unfinished(disk, row))
+            events = lost_events(_unfinished(disk, row), last)
             self._add(disk, row, [Entry(row.last + number, event) for number, event in enumerate(events, 1)])
         lost = unended or row.lost
         keep_s = max(self._bounds.keep_s, LOST_KEEP_S) if lost else self._bounds.keep_s

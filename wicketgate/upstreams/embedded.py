@@ -20,6 +20,7 @@ from wicketgate.errors import (
     UpstreamRefused,
     UpstreamTimeout,
     UpstreamUnavailable,
+    UpstreamUnclear,
 )
 from wicketgate.log_text import META_KEY
 from wicketgate.mcp_names import CONNECTION_CLOSED, REQUEST_TIMEOUT
@@ -144,7 +145,7 @@ class McpClientUpstream:
             raise self._failure(error, carried=True) from error
         # One of another type, such as a task, is not over.
         if result is None or result.get("resultType") not in (None, "complete"):
-            raise UpstreamError(f"{self._shown_name} gave a result that is not valid.")
+            raise UpstreamUnclear(f"{self._shown_name} gave a result that is not valid.")
         return result
 
     def _page(self, cursor: str | None) -> dict[str, Any]:
@@ -171,14 +172,13 @@ class McpClientUpstream:
         if isinstance(error, ConnectionError) or code == CONNECTION_CLOSED or type(error).__name__ in _CLOSED:
             if not carried:
                 return UpstreamUnavailable(f"{self._shown_name} cannot be reached.")
-            lost = f"The connection to {self._shown_name} was lost while the tool ran"
-            return UpstreamLost(f"{lost}; whether it took effect is not known.")
+            return UpstreamLost(f"The connection to {self._shown_name} was lost while the tool ran.")
         if isinstance(code, int) and isinstance(message, str):
             shown = "".join(char if char.isprintable() else " " for char in message[:_MAX_MESSAGE_CHARS]).strip()
             data = getattr(refused, "data", None)
             return UpstreamRefused(f"{self._shown_name} refused the call.", code=code, refusal=shown, data=data)
         log.error("%s: the session failed", self._shown_name, exc_info=error)
-        return UpstreamError(f"The session with {self._shown_name} failed.")
+        return UpstreamUnclear(f"The session with {self._shown_name} failed.")
 
 
 # Of anyio, by name: a stand-in for a session need not use it.

@@ -22,9 +22,13 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from tests.support.http_service import HttpService, Reply, Seen
 from tests.support.requirement import requirement
 from tests.support.supervised import BOUND_S, connected, context, next_change, over
-from wicketgate.errors import UpstreamError, UpstreamUnavailable
+from wicketgate.errors import Forbidden, UpstreamError, UpstreamUnavailable, UpstreamUnclear
+from wicketgate.fleet.edge import KnownSecrets
+from wicketgate.fleet.member import Member
 from wicketgate.net import Outgoing, Refusal
 from wicketgate.net.outgoing import trouble_of
+from wicketgate.ports import UpstreamStatus
+from wicketgate.upstreams.mcp.eras import Mode
 from wicketgate.upstreams.mcp.http import http_transport
 from wicketgate.upstreams.mcp.upstream import McpServerUpstream
 
@@ -62,6 +66,9 @@ class Server:
                     "serverInfo": {"name": "stub", "version": "1"},
                 }
                 return self._answer(message, result, {"mcp-session-id": str(self.session)})
+            case "server/discover":
+                found = {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}, "ttlMs": 0}
+                return self._answer(message, {**found, "resultType": "complete", "cacheScope": "private"}, {})
             case "tools/call":
                 self.called += 1
                 if self.error is not None:
@@ -90,6 +97,30 @@ async def serving(
             while not any(seen.method == "GET" for seen in service.seen):
                 await asyncio.sleep(0.01)
             yield upstream, changes
+
+
+async def trouble_of_connecting(refusal: Reply, era: Mode = "auto") -> UpstreamStatus:
+    async with HttpService(lambda _: refusal) as service, anyio.create_task_group() as tasks:
+        upstream = over(partial(http_transport, "stub", f"{service.url}/mcp", {}, outgoing=Outgoing()), era)
+        tasks.start_soon(upstream.supervise, lambda _: None)
+        with anyio.fail_after(BOUND_S):
+            while upstream.status.phase != "down":
+                await anyio.sleep(0.01)
+        tasks.cancel_scope.cancel()
+    return upstream.status
+
+
+class OneToken:
+    """Implements Credentials."""
+
+    async def authorization(self) -> str:
+        return "Bearer secret-1"
+
+    async def renew(self, refusal: Refusal) -> bool:
+        return False
+
+    async def aclose(self) -> None:
+        return
 
 
 def words(status: int, text: str) -> Reply:
@@ -175,14 +206,65 @@ async def test_an_http_status_in_the_place_of_an_answer_is_told_in_our_words(sta
     async with serving(server) as (upstream, _):
         with pytest.raises(UpstreamError, match=told):
             await upstream.call_tool("x", {}, context(), 5)
-    async with HttpService(lambda _: refusal) as service, anyio.create_task_group() as tasks:
-        upstream = over(partial(http_transport, "stub", f"{service.url}/mcp", {}, outgoing=Outgoing()))
-        tasks.start_soon(upstream.supervise, lambda _: None)
-        with anyio.fail_after(BOUND_S):
-            while upstream.status.phase != "down":
-                await anyio.sleep(0.01)
-        assert upstream.status.error.startswith(f"it {told}")
-        tasks.cancel_scope.cancel()
+    assert (await trouble_of_connecting(refusal)).error.startswith(f"it {told}")
+
+
+RFC_6750 = b'{"error": "invalid_token", "error_description": "The access token expired"}'
+JSON_RPC = b'{"jsonrpc": "2.0", "id": null, "error": {"code": -32000, "message": "their words"}}'
+HOW = {401: "wants a credential", 403: "wants a credential", 404: "has no MCP endpoint", 500: "gave no MCP answer"}
+METADATA = {"www-authenticate": 'Bearer error="invalid_token", resource_metadata="https://h.invalid/m"'}
+
+
+@requirement("UP-53", "UP-68", "UP-221")
+@pytest.mark.parametrize(
+    # In a session a 404 is about the session (UP-5).
+    ("status", "era"),
+    [(status, era) for status in HOW for era in ("legacy", "auto") if (status, era) != (404, "legacy")],
+)
+@pytest.mark.parametrize(
+    "body",
+    [b"no", b"{}", b'{"detail": "no"}', RFC_6750, b'{"error": {"code": "x", "message": "y"}}', JSON_RPC],
+    ids=["text", "empty", "detail", "RFC 6750", "error object", "JSON-RPC"],
+)
+async def test_a_refusal_keeps_its_http_status_whatever_its_body_is(status: int, body: bytes, era: Mode) -> None:
+    kind = {"content-type": "text/plain"} if body == b"no" else JSON
+    refusal = Reply(body, status, {**kind, **METADATA})
+    is_answer = body == JSON_RPC
+    async with HttpService(Server(call=refusal, unknown=Reply(status=202))) as service, asyncio.timeout(BOUND_S):
+        upstream = over(partial(http_transport, "stub", f"{service.url}/mcp", {}, outgoing=Outgoing()), era)
+        async with connected(upstream):
+            with pytest.raises(UpstreamError) as refused:
+                await upstream.call_tool("x", {}, context(), 5)
+    assert (refused.value.details or {})["status"] == status
+    if is_answer:
+        assert (refused.value.details or {})["upstream_message"] == "their words"
+    else:
+        assert f"{HOW[status]} " in refused.value.message
+        assert isinstance(refused.value, UpstreamUnclear) is (status == 500)
+    told = await trouble_of_connecting(refusal, era)
+    assert f"HTTP status {status}" in told.error
+    assert (HOW[status] in told.error) is (not is_answer or status < 404)
+    assert ("wicketgate login stub" in told.detail) is (status < 404)
+
+
+@requirement("UP-222")
+@pytest.mark.parametrize("body", [b"no", RFC_6750, JSON_RPC])
+async def test_a_lack_of_scopes_is_forbidden_and_names_them_and_what_an_operator_runs(body: bytes) -> None:
+    challenge = {"www-authenticate": 'Bearer error="insufficient_scope", scope="mcp:write secret-1"'}
+    lacks = Reply(body, 403, {**JSON, **challenge})
+    secrets = KnownSecrets(["secret-1"])
+    async with HttpService(Server(call=lacks)) as service, asyncio.timeout(BOUND_S):
+        connect = partial(http_transport, "stub", f"{service.url}/mcp", {}, outgoing=Outgoing(), credentials=OneToken())
+        upstream = over(connect, "legacy")
+        async with connected(upstream):
+            with pytest.raises(Forbidden) as refused:
+                await Member(upstream, secrets=secrets).call_tool("x", {}, context(), 5)
+    assert (refused.value.details or {})["status"] == 403
+    assert (refused.value.details or {})["scopes"][0] == "mcp:write"
+    assert "mcp:write" in refused.value.message
+    assert "wicketgate login stub" in refused.value.message
+    assert "secret-1" not in str(refused.value.as_dict())
+    assert not refused.value.retryable
 
 
 @requirement("UP-53")
@@ -208,7 +290,7 @@ async def test_the_http_status_and_the_wait_reach_the_caller(
             await upstream.call_tool("x", {}, context(), 5)
     error = refused.value
     assert (error.code, error.details, error.retryable) == ("UPSTREAM_ERROR", details, retryable)
-    assert ("not known" in error.message) == (status == 500)
+    assert isinstance(error, UpstreamUnclear) is (status == 500)
 
 
 @requirement("UP-54")

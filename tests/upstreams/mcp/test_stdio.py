@@ -16,6 +16,7 @@ from tests.support.supervised import BOUND_S, cancellations, connected, context,
 from wicketgate.errors import UpstreamError, UpstreamLost, UpstreamRefused, UpstreamTimeout, UpstreamUnavailable
 from wicketgate.fleet.member import Member
 from wicketgate.upstreams.mcp.stdio import stdio_transport
+from wicketgate.upstreams.mcp.upstream import Delay
 
 GOOD = '{"jsonrpc":"2.0","id":{id},"result":{"structuredContent":{"value":"good"}}}'
 
@@ -28,7 +29,10 @@ GOOD = '{"jsonrpc":"2.0","id":{id},"result":{"structuredContent":{"value":"good"
         pytest.param("", marks=requirement("UP-9")),
         pytest.param(" \t ", marks=requirement("UP-9")),
         pytest.param('"a string"', marks=requirement("UP-9")),
-        pytest.param('[{"jsonrpc":"2.0","id":{id},"result":{}}]', marks=requirement("UP-9")),
+        pytest.param('[{"jsonrpc":"2.0","id":"another","result":{}}]', marks=requirement("UP-9")),
+        pytest.param('got {"jsonrpc":"2.0","id":{id},"method":"tools/c', marks=requirement("UP-9")),
+        pytest.param('{"jsonrpc":"2.0","id":{id},"method":"tools/c', marks=requirement("UP-9")),
+        pytest.param('{"method":"tools/call","params":NaN,"id":{id}}', marks=requirement("UP-9")),
         pytest.param('{"jsonrpc":"2.0","id":"another","result":{}}', marks=requirement("UP-9")),
         pytest.param('{"jsonrpc":"2.0","id":99999,"result":{}}', marks=requirement("UP-9")),
         pytest.param('{"jsonrpc":"2.0","id":null,"error":{"code":1,"message":"x"}}', marks=requirement("UP-9")),
@@ -90,6 +94,18 @@ async def test_an_answer_that_was_given_before_the_end_counts() -> None:
     upstream = unruly()
     async with connected(upstream):
         assert await value(upstream, "answer_and_crash", {"a": 1}) == {"a": 1}
+
+
+@requirement("UP-223")
+@pytest.mark.parametrize(
+    ("lasted_s", "served", "pauses"),
+    [(1.0, False, [0.2, 0.4, 0.8]), (1.0, True, [0.2, 0.2, 0.2]), (31.0, False, [0.2, 0.2, 0.2])],
+)
+def test_pauses_grow_only_while_sessions_neither_serve_nor_last(
+    lasted_s: float, served: bool, pauses: list[float]
+) -> None:
+    delay = Delay(lambda: 1.0)
+    assert [delay.next_s(lasted_s=lasted_s, served=served) for _ in pauses] == pauses
 
 
 @requirement("UP-12", "UP-19")
@@ -175,9 +191,22 @@ async def test_a_server_that_says_much_unasked_is_read_more_slowly_however_few_i
     assert "it is read more slowly" in caplog.text
 
 
-@requirement("UP-64")
-async def test_a_large_answer_that_cannot_be_read_fails_its_call_at_once() -> None:
-    line = '{"jsonrpc":"2.0","id":{id},"result":{"content":[]},"x":"' + "x" * 5_000_000 + "}"
+@requirement("UP-64", "UP-220")
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"jsonrpc":"2.0","id":{id},"result":{"content":[]},"x":"' + "x" * 5_000_000 + "}",
+        '{"jsonrpc":"2.0","id":{id},"result":{"structuredContent":{"value":NaN}}}',
+        '{"result":{"structuredContent":{"id":"wg-0","value":NaN}},"jsonrpc":"2.0","id":{id}}',
+        '{"id":{id},"jsonrpc":"2.0","result":' + "[" * 100_000 + "]" * 100_000 + "}",
+        '{"jsonrpc": "2.0", "id": {id}, "result": {"structuredContent": {"value": ' + "9" * 100_000 + "}}}",
+        '{"jsonrpc":"2.0","id":{id},"resu',
+        '\xef\xbb\xbf{"jsonrpc":"2.0","id":{id},"result":{}}',
+        '[{"jsonrpc":"2.0","id":{id},"result":{}}]',
+    ],
+    ids=["large", "NaN", "id last", "deep", "long integer", "half a line", "byte order mark", "batch of one"],
+)
+async def test_a_broken_answer_that_shows_its_id_fails_its_call_at_once(line: str) -> None:
     upstream = unruly()
     async with connected(upstream), asyncio.timeout(BOUND_S):
         with pytest.raises(UpstreamError, match="not a valid MCP result"):

@@ -124,10 +124,11 @@ async def test_a_server_that_refuses_the_handshake_is_quoted_in_the_log_alone(ca
     async with HttpService(lambda _: Reply(json.dumps(words).encode(), 400)) as service:
         connect = partial(http_transport, "shop", f"{service.url}/mcp", {}, outgoing=Outgoing())
         status = await first_failure(connect, service.url)
-    assert (status.error, status.report) == ("it refused the MCP handshake", "it refused the MCP handshake")
+    why = "it refused the MCP handshake (HTTP status 400)"
+    assert (status.error, status.report) == (why, why)
     assert caplog.messages == [
         "shop: it answered the handshake with error -32001: Missing API key X",
-        "shop: it refused the MCP handshake",
+        f"shop: {why}",
     ]
 
 

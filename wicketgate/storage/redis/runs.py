@@ -279,7 +279,7 @@ class RedisRunStore:
                 return  # it is another's, or gone
             last, event, open_calls = left
             if not is_end(event):
-                events = lost_events([_text(call) for call in open_calls])
+                events = lost_events([_text(call) for call in open_calls], event)
                 lost = [Entry(last + number, each) for number, each in enumerate(events, 1)]
         keep_ms = (int(self._bounds.keep_s * 1_000), int(max(self._bounds.keep_s, LOST_KEEP_S) * 1_000))
         given = (*keep_ms, int(_MARGIN_S * 1_000), self._bounds.run_bytes, int(bool(lost)), len(lost), *_flat(lost))

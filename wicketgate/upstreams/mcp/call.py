@@ -7,12 +7,13 @@ server's own words go beside them, as content (EXEC-12, EXEC-13).
 import asyncio
 import sys
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from wicketgate.answer_room import hold_in_force
 from wicketgate.errors import (
+    Forbidden,
     GatewayError,
     UpstreamBusy,
     UpstreamError,
@@ -20,6 +21,7 @@ from wicketgate.errors import (
     UpstreamRefused,
     UpstreamTimeout,
     UpstreamUnavailable,
+    UpstreamUnclear,
 )
 from wicketgate.heavy_work import VERY_LARGE_BYTES, in_line
 from wicketgate.ports import SILENT, CallContext, Caller
@@ -29,13 +31,14 @@ _MAX_MESSAGE = 256
 
 
 class Refused(Exception):
-    """The server answered with a JSON-RPC error."""
+    """The server answered with a JSON-RPC error. *status* is the HTTP status beside it, if that was one of failure."""
 
     def __init__(self, code: int, message: str, data: object = None) -> None:
         super().__init__(code)
         self.code = code
         self.message = message
         self.data = data
+        self.status: Status | None = None
 
 
 class Malformed(Exception):
@@ -49,12 +52,20 @@ class Malformed(Exception):
 
 class Status(Malformed):
     """An HTTP *status* in the place of an answer. *retry_after_s*: the wait that the server asks for; None: it names
-    none."""
+    none. *scopes* are those that the credential lacks, as the server names them; None: it lacks none."""
 
-    def __init__(self, how: str, status: int, retry_after_s: float | None, mend: str = "") -> None:
+    def __init__(
+        self,
+        how: str,
+        status: int,
+        retry_after_s: float | None,
+        mend: str = "",
+        scopes: Sequence[str] | None = None,
+    ) -> None:
         super().__init__(how, mend)
         self.status = status
         self.retry_after_s = retry_after_s
+        self.scopes = scopes
 
 
 class Gone(Exception):
@@ -91,13 +102,22 @@ _MAX_WAIT_S = 86_400
 
 
 def no_answer(
-    status: int, retry_after: str = "", *, authorized: bool = True, transport: str = "", login: str = ""
-) -> Malformed:
+    status: int,
+    retry_after: str = "",
+    *,
+    authorized: bool = True,
+    transport: str = "",
+    login: str = "",
+    scopes: Sequence[str] | None = None,
+) -> Status:
     """The failure of a request that got an HTTP *status* in the place of an MCP answer. *retry_after* is the value of
     that header; a date is not read. *authorized*: it carried a credential. *transport*: the one in use. *login*: the
-    name of the server, if it says where one logs in."""
+    name of the server, if one logs in there. *scopes*: see Status."""
     mend = ""
     match status:
+        case 403 if scopes is not None and authorized:
+            how = f"wants more scopes (HTTP status {status})"
+            mend = f"wicketgate login {login}" if login else "give its credential these scopes"
         case 401 | 403 if not authorized:
             how = f"wants a credential (HTTP status {status})"
             mend = "give it one in headers (Authorization) or by oauth"
@@ -123,7 +143,7 @@ def no_answer(
     wait_s = (
         float(min(int(seconds), _MAX_WAIT_S)) if seconds.isascii() and seconds.isdigit() and len(seconds) < 10 else None
     )
-    return Status(how, status, wait_s, mend)
+    return Status(how, status, wait_s, mend, scopes)
 
 
 PATH_MEND = {
@@ -147,21 +167,26 @@ def reported(name: str, error: Refused | Malformed | Gone) -> GatewayError:
     """The error for the caller of a request that failed with *error* at the server *name*."""
     match error:
         case Gone(how=how, carried=True):
-            return UpstreamLost(
-                f"The connection to {name} was lost while the tool ran ({how}); whether it took effect is not known."
-            )
+            return UpstreamLost(f"The connection to {name} was lost while the tool ran ({how}).")
         case Gone(how=how):
             return UpstreamUnavailable(f"{name} cannot be reached ({how}).")
         case Refused(code=code, message=message, data=data):
-            return UpstreamRefused(f"{name} refused the call.", code=code, refusal=clean(message), data=data)
+            status = error.status.status if error.status is not None else 0
+            return UpstreamRefused(
+                f"{name} refused the call.", code=code, refusal=clean(message), data=data, status=status
+            )
+        case Status(scopes=Sequence() as scopes, status=status):
+            wanted = clean(" ".join(scopes))
+            words = f"{name} wants more scopes for this call{wanted and f' ({wanted})'}; an operator can change that"
+            return Forbidden(f"{words}: {error.mend}.", details={"status": status, "scopes": wanted.split()})
         case Status(status=status) if status in _BUSY:
             wait = {} if error.retry_after_s is None else {"retry_after_s": error.retry_after_s}
             return UpstreamBusy(f"{name} {error}.", details={"status": status, **wait})
         case Status(status=status):
-            unknown = "; whether the call took effect is not known" if status >= 500 else ""
-            return UpstreamError(f"{name} {error}{unknown}.", details={"status": status})
+            kind = UpstreamUnclear if status >= 500 else UpstreamError
+            return kind(f"{name} {error}.", details={"status": status})
         case _:
-            return UpstreamError(f"{name} {error}.")
+            return UpstreamUnclear(f"{name} {error}.")
 
 
 def clean(message: str) -> str:

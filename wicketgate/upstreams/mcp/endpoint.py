@@ -25,6 +25,7 @@ from wicketgate.net import (
     Target,
     body_of,
     redirect_of,
+    refusal_of,
     send_authorized,
 )
 from wicketgate.net.outgoing import NotHttp, trouble_of
@@ -34,6 +35,8 @@ from wicketgate.upstreams.mcp.call import (
     CONNECTION_LOST,
     Gone,
     Malformed,
+    Status,
+    no_answer,
     too_large,
 )
 from wicketgate.upstreams.mcp.grant_credentials import GrantCredentials
@@ -90,6 +93,20 @@ class Endpoint:
             await response.aclose()
             await self._credentials.refused()
         return response
+
+    def no_answer(self, response: httpx.Response, name: str, transport: str) -> Status:
+        """The failure that *response* is by its status, at the server *name*."""
+        refused = refusal_of(response.status_code, response.headers)
+        lacks = refused is not None and refused.lacks_scopes
+        logs_in = refused is not None and refused.resource_metadata
+        return no_answer(
+            response.status_code,
+            response.headers.get("retry-after", ""),
+            authorized=self.authorized,
+            transport=transport,
+            login=name if logs_in or (lacks and self._credentials is not None) else "",
+            scopes=(refused.scopes or ()) if refused is not None and lacks else None,
+        )
 
     async def notify(self, message: Mapping[str, Any], headers: Mapping[str, str]) -> None:
         """Send a message that gets no answer. It is dropped if it cannot be sent, or too many others are under way."""

@@ -14,7 +14,7 @@ from wicketgate.answer_room import AnswerHold
 from wicketgate.errors import GatewayError
 from wicketgate.ports import CallContext, CannotAsk
 from wicketgate.upstreams.mcp.asking import ELICIT, unanswered
-from wicketgate.upstreams.mcp.call import Call, Gone, Heard
+from wicketgate.upstreams.mcp.call import NOT_VALID, Call, Gone, Heard, Malformed
 from wicketgate.upstreams.mcp.session import (
     CANCELLED,
     Announcement,
@@ -29,7 +29,7 @@ from wicketgate.upstreams.mcp.session import (
     Withdrawn,
     result,
 )
-from wicketgate.upstreams.mcp.wire import Message
+from wicketgate.upstreams.mcp.wire import SHOWN, Message, answered_id
 
 log = logging.getLogger("wicketgate.upstream")
 
@@ -234,11 +234,14 @@ class Exchange:
                 return _LIGHT
         return _HEAVY
 
-    def unreadable(self, head: bytes, tail: bytes, error: Exception) -> None:
-        """Fail the request whose answer was dropped, if its id stands in the answer's first or last bytes."""
-        call = self._session.named_in(head) or self._session.named_in(tail)
-        if call is not None:
+    def unreadable(self, token: str, error: Exception) -> None:
+        """Fail the request with the id *token*, if it is in flight: its answer was dropped or is broken."""
+        if (call := self._session.by_id(token)) is not None:
             call.fail(error)
+
+    def broken(self, data: bytes | bytearray) -> None:
+        """Fail the request whose answer *data* is, if that shows an id: it is no valid JSON (UP-220)."""
+        self.unreadable(answered_id(bytes(data[:SHOWN]), bytes(data[-SHOWN:])), Malformed(NOT_VALID))
 
     def refuse(self, how: str) -> None:
         """Let no new request begin."""

@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx
 
-from wicketgate.net import Credentials, HttpClient, Outgoing, make_http_client, refusal_of
+from wicketgate.net import Credentials, HttpClient, Outgoing, make_http_client
 from wicketgate.net.outgoing import SPEAKS_TLS, wants_tls
 from wicketgate.upstreams.mcp import wire
 from wicketgate.upstreams.mcp.call import (
@@ -21,7 +21,7 @@ from wicketgate.upstreams.mcp.call import (
     Call,
     Gone,
     Malformed,
-    no_answer,
+    Refused,
     no_mcp,
     refusal,
 )
@@ -219,6 +219,9 @@ class _StreamableHttp:
             for event in events:
                 message = wire.decode(event.data)
                 if message is None:
+                    self.exchange.broken(event.data)
+                    if call.settled:
+                        return True
                     await self._unasked.rest(weight_of(1, len(event.data)))
                     continue
                 if _answers(message, call):
@@ -274,21 +277,21 @@ class _StreamableHttp:
                 await self._unasked.rest(weight_of(weight, len(event.data)))
 
     async def _refused(self, response: httpx.Response) -> Exception:
-        """A server may say why in JSON-RPC; otherwise the status must do. 429 and 503 say it themselves."""
-        status = response.status_code
+        """What a server says in JSON-RPC counts, with the status beside it; otherwise the status alone. 429, 503 and a
+        lack of scopes say it themselves."""
+        status, failed = response.status_code, self._endpoint.no_answer(response, self._name, "http")
         if self._has_session and (status == 404 or (status in (400, 401) and not await self._is_known())):
             self._forgotten()
             return Gone(RESTARTED, carried=False)
-        if kind_of(response) == JSON and status not in (429, 503):
+        if kind_of(response) == JSON and status not in (429, 503) and failed.scopes is None:
             message = wire.decode(await body_within(response, min(self._max_bytes, _MAX_REFUSAL_BYTES)))
-            if message is not None and message.method is None and message.error is not wire.ABSENT:
-                return refusal(wire.error_of(message))
+            refused = refusal(wire.error_of(message)) if message is not None and message.method is None else None
+            if isinstance(refused, Refused):
+                refused.status = failed
+                return refused
         if status == 400 and wants_tls(status, await beginning_of(response)):
             return Malformed("speaks https, not http", SPEAKS_TLS.mend_for("url"))
-        retry_after = response.headers.get("retry-after", "")
-        refused = refusal_of(status, response.headers)
-        login = self._name if refused is not None and refused.resource_metadata else ""
-        return no_answer(status, retry_after, authorized=self._endpoint.authorized, transport="http", login=login)
+        return failed
 
     async def _is_known(self) -> bool:
         """True if the server knows our session. MCP says 404 for one that it does not know, but many servers say 400,

@@ -155,9 +155,9 @@ class ConnectionState:
             return self._request(message.id, message.method, message, related)
         return self._notification(message.method, params_of(message), related)
 
-    def named_in(self, text: bytes) -> Call | None:
-        """The request whose id stands in *text*, a piece of an answer that could not be taken whole."""
-        return next((call for token, call in self._calls.items() if f'"{token}"'.encode() in text), None)
+    def by_id(self, token: str) -> Call | None:
+        """The request with this id, if it is in flight."""
+        return self._calls.get(token)
 
     def _request(self, request_id: int | str, method: str, message: Message, related: Call | None) -> Sorted:
         if method == "ping":

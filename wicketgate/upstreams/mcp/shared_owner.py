@@ -149,8 +149,7 @@ class _Shared:
             if line.lstrip()[:1] != b"{":
                 unasked += weight_of(1, len(line))
                 self._warn_once(_NOT_MCP)
-                continue
-            if not self._session.is_answer(line):
+            elif not self._session.is_answer(line):
                 unasked += weight_of(1, len(line))
             self._send(self._session.from_server(line))
         if unasked and (pause_s := self._pace.take(unasked)):

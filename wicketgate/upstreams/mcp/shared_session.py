@@ -13,7 +13,7 @@ from itertools import count
 import msgspec
 
 from wicketgate.mcp_names import METHOD_NOT_FOUND
-from wicketgate.upstreams.mcp.wire import DAMAGED, Raw
+from wicketgate.upstreams.mcp.wire import DAMAGED, SHOWN, Raw, answered_id
 
 Parts = dict[str, msgspec.Raw]
 """A message, or a member of one, whose own members are still encoded."""
@@ -110,7 +110,11 @@ class SharedSession:
         """Returns what follows from a message of the server."""
         message = _decoded(line)
         method = _text(message.get("method"))
-        if not method:
+        if not message:
+            # An answer without result and error, as the client sees it, is no valid one.
+            if (found := self.unreadable(bytes(line[:SHOWN]), bytes(line[-SHOWN:]))) is not None:
+                yield ToClient(found[0], _encode({"jsonrpc": "2.0", "id": Raw(found[1])}))
+        elif not method:
             yield from self._answered(message)
         elif "id" in message:
             yield from self._asked(bytes(message["id"]), method, bytes(line))
@@ -123,14 +127,10 @@ class SharedSession:
         return "method" not in message and "id" in message and _text(message["id"]) in self._requests
 
     def unreadable(self, head: bytes, tail: bytes) -> tuple[int, bytes] | None:
-        """Forgets the request whose answer could not be taken, if its id stands in what is left of that. Returns its
+        """Forgets the request whose answer could not be taken, if its id is in what is left of that. Returns its
         client, and the id that it has there, still encoded."""
-        for own, request in self._requests.items():
-            quoted = f'"{own}"'.encode()
-            if quoted in head or quoted in tail:
-                del self._requests[own]
-                return request.client, request.own_id
-        return None
+        request = self._requests.pop(answered_id(head, tail), None)
+        return (request.client, request.own_id) if request is not None else None
 
     def _request(self, client: int, own_id: bytes, method: str, message: Parts) -> Iterator[Out]:
         shake = self._handshake

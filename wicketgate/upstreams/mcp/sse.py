@@ -8,7 +8,7 @@ from typing import Any
 from wicketgate.answer_room import AnswerHold
 from wicketgate.net import Credentials, HttpClient, Outgoing, make_http_client
 from wicketgate.upstreams.mcp import wire
-from wicketgate.upstreams.mcp.call import CONNECTION_LOST, Call, Gone, Malformed, no_answer, no_mcp
+from wicketgate.upstreams.mcp.call import CONNECTION_LOST, Call, Gone, Malformed, no_mcp
 from wicketgate.upstreams.mcp.client import Connection, Lost
 from wicketgate.upstreams.mcp.endpoint import EVENTS, FAILURES, Endpoint, EventStream, kind_of, leave
 from wicketgate.upstreams.mcp.eras import Agreement
@@ -65,6 +65,7 @@ class _Sse:
 
     def __init__(self, name: str, http: HttpClient, lost: Lost, max_bytes: int) -> None:
         self.exchange = Exchange(name, self.post)
+        self._name = name
         self._http = http
         self._lost = lost
         self._max_bytes = max_bytes
@@ -76,7 +77,7 @@ class _Sse:
         response = await endpoint.send("GET", b"", {})
         if response.status_code != 200:
             await response.aclose()
-            raise no_answer(response.status_code, authorized=endpoint.authorized, transport="sse")
+            raise endpoint.no_answer(response, self._name, "sse")
         if kind_of(response) != EVENTS:
             await response.aclose()
             raise no_mcp(kind_of(response), "sse")
@@ -105,8 +106,7 @@ class _Sse:
         await leave(response)
         if response.status_code >= 300:
             # The answer would have come on the stream.
-            retry_after = response.headers.get("retry-after", "")
-            call.fail(no_answer(response.status_code, retry_after, authorized=self._place.authorized, transport="sse"))
+            call.fail(self._place.no_answer(response, self._name, "sse"))
 
     def post(self, message: Mapping[str, Any]) -> None:
         self.exchange.background.start(self._place.notify(message, {}))
@@ -117,6 +117,8 @@ class _Sse:
             while (events := await stream.read()) is not None:
                 for event in events:
                     message = wire.decode(event.data)
+                    if message is None:
+                        self.exchange.broken(event.data)
                     weight = 1 if message is None else self.exchange.take(message, hold=hold)
                     await self._unasked.rest(weight_of(weight, len(event.data)))
         self.exchange.close(CONNECTION_LOST)

@@ -17,7 +17,7 @@ from wicketgate.answer_room import AnswerHold
 from wicketgate.heavy_work import VERY_LARGE_BYTES
 from wicketgate.net.outgoing import NOT_REACHED, trouble_of
 from wicketgate.upstreams.mcp import wire
-from wicketgate.upstreams.mcp.call import CONNECTION_LOST, NOT_VALID, Call, Gone, Malformed, too_large
+from wicketgate.upstreams.mcp.call import CONNECTION_LOST, Call, Gone, too_large
 from wicketgate.upstreams.mcp.child_process import GRACE_S, Child, ChildEnded, ChildProcess
 from wicketgate.upstreams.mcp.client import Connection, Lost
 from wicketgate.upstreams.mcp.eras import Agreement
@@ -41,7 +41,6 @@ _ERROR_LINE = 1_000
 _KEPT_LINES = 20
 _SAME_S = 600.0
 _TOLD_FIRST = 5
-_SHOWN = 512
 
 
 @asynccontextmanager
@@ -151,8 +150,7 @@ class StdioConnection:
             message = wire.decode(line)
             if message is None:
                 unasked += weight_of(1, len(line))
-                if len(line) > wire.LARGE_BYTES:
-                    self.exchange.unreadable(bytes(line[:_SHOWN]), bytes(line[-_SHOWN:]), Malformed(NOT_VALID))
+                self.exchange.broken(line)
                 self._warn_once("writes something to its stdout that is not MCP; such lines are passed over")
             else:
                 self._hold.shrink(len(line))
@@ -188,11 +186,11 @@ class StdioConnection:
 
     def passed_over(self, request_id: bytes) -> None:
         """Fails the request with this id, as JSON, whose answer was too large to be taken."""
-        self.exchange.unreadable(request_id, b"", too_large(self._max_bytes))
+        self.exchange.unreadable(request_id.decode().strip('"'), too_large(self._max_bytes))
 
     def _too_long(self, head: bytes, tail: bytes) -> None:
         log.warning("%s: a line of more than %d bytes was passed over", self._name, self._max_bytes)
-        self.exchange.unreadable(head, tail, too_large(self._max_bytes))
+        self.exchange.unreadable(wire.answered_id(head, tail), too_large(self._max_bytes))
 
     def _warn_once(self, what: str) -> None:
         if what not in self._warned:

@@ -20,6 +20,7 @@ from wicketgate.errors import (
     UpstreamRefused,
     UpstreamTimeout,
     UpstreamUnavailable,
+    UpstreamUnclear,
 )
 from wicketgate.mcp_names import INVALID_PARAMS, METHOD_NOT_FOUND
 from wicketgate.ports import CallContext, InputAnswers
@@ -35,7 +36,6 @@ CANCELLED_CODE = -32800
 _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 5.0
 _LONGEST_BUSY_S = 60.0
-_UNKNOWN = "whether it took effect is not known"
 
 Ask = Callable[[str, Mapping[str, Any], CallContext], Awaitable[dict[str, Any]]]
 """Sends one request about a task on the connection of this moment; the complete result. Raises GatewayError."""
@@ -196,8 +196,8 @@ class _Following:
     def _check_age(self, task: Task) -> None:
         """Raises UpstreamError for a task that is older than its server keeps tasks."""
         if task.ttl_s is not None and self._now() - self._began > task.ttl_s + task.poll_s + self._bounds.ttl_grace_s:
-            raise UpstreamError(
-                f"{self._name} did not finish the task of this call within the time that it keeps tasks; {_UNKNOWN}."
+            raise UpstreamUnclear(
+                f"{self._name} did not finish the task of this call within the time that it keeps tasks."
             )
 
     async def _pause(self, task: Task) -> None:
@@ -225,7 +225,7 @@ class _Following:
             self._over = refused.upstream_code == INVALID_PARAMS
             log.warning("%s: it refused a look at a task with error %d", self._name, refused.upstream_code)
             what = "does not know the task of this call any more" if self._over else "does not tell of the task"
-            raise UpstreamError(f"{self._name} {what}; {_UNKNOWN}.") from None
+            raise UpstreamUnclear(f"{self._name} {what}.") from None
 
     async def _tried(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
         """The result of a request about the task, which may be sent twice. Tried again for as long as its bounds allow.
@@ -248,7 +248,7 @@ class _Following:
                 pause_s = max(pause_s, _wait_wanted(error))
             if self._now() - lost_at > self._bounds.lost_s:
                 raise UpstreamLost(
-                    f"The connection to {self._name} was lost while the tool ran, and did not come back; {_UNKNOWN}."
+                    f"The connection to {self._name} was lost while the tool ran, and did not come back."
                 )
             await asyncio.sleep(pause_s)
             pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)

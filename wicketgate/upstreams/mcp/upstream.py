@@ -24,6 +24,7 @@ from wicketgate.upstreams.mcp.call import (
     Gone,
     Malformed,
     Refused,
+    Status,
     clean,
     reported,
     timed_out,
@@ -89,6 +90,7 @@ class McpServerUpstream:
         self._notice_s = notice_s
         self._patience = patience
         self._noticed = False
+        self._has_answered = False
         self._client: McpClient | None = None
         self._silence = Silence(_nothing, _no_words)
         self._status = UpstreamStatus("connecting")
@@ -113,12 +115,12 @@ class McpServerUpstream:
         return self._client.left_out if self._client is not None else ()
 
     async def supervise(self, changed: Callable[[str], None]) -> None:
-        """Between sessions it waits, ever longer while they do not last, up to ten seconds."""
-        delay = _Delay(self._jitter)
+        """Between sessions it waits, ever longer while they answer no call and do not last, up to ten seconds."""
+        delay = Delay(self._jitter)
         while True:
-            began = loop_time()
+            began, self._has_answered = loop_time(), False
             connected = await self._serve_one_session(changed)
-            await delay.wait(lasted_s=loop_time() - began if connected else 0)
+            await delay.wait(lasted_s=loop_time() - began if connected else 0, served=self._has_answered)
 
     async def list_tools(self) -> Sequence[Mapping[str, Any]]:
         client = self._connected()
@@ -143,6 +145,7 @@ class McpServerUpstream:
         if left is not None and context.answers is not None:
             return await self._tasks.resumed(left, context.answers, context)
         result = await self._answered(self._connected().call_tool(name, arguments, context))
+        self._has_answered = True
         if not is_task(result):
             return result
         return await self._tasks.result(result, context)
@@ -290,7 +293,7 @@ class McpServerUpstream:
             if method == ACKNOWLEDGED or LIST_CHANGED.get(method) == "tools":
                 changed(self._name)
 
-        delay = _Delay(self._jitter)
+        delay = Delay(self._jitter)
         while True:
             began = loop_time()
             with suppress(Refused, Malformed, Gone):  # a server that is gone is found so by the next attempt
@@ -350,18 +353,21 @@ class _Ending:
         self.event.set()
 
 
-class _Delay:
-    """The pause before the next attempt: it doubles while attempts do not last."""
+class Delay:
+    """The pause before the next attempt: it doubles while attempts neither serve nor last."""
 
     def __init__(self, jitter: Callable[[], float]) -> None:
         self._jitter = jitter
         self._next_s = _FIRST_DELAY_S
 
-    async def wait(self, *, lasted_s: float) -> None:
-        if lasted_s > _LASTED_S:
+    async def wait(self, *, lasted_s: float, served: bool = False) -> None:
+        await asyncio.sleep(self.next_s(lasted_s=lasted_s, served=served))
+
+    def next_s(self, *, lasted_s: float, served: bool) -> float:
+        if served or lasted_s > _LASTED_S:
             self._next_s = _FIRST_DELAY_S
         pause_s, self._next_s = self._next_s, min(self._next_s * 2, _MAX_DELAY_S)
-        await asyncio.sleep(pause_s * (0.5 + self._jitter() / 2))
+        return pause_s * (0.5 + self._jitter() / 2)
 
 
 async def _nothing() -> None:
@@ -387,8 +393,10 @@ def _why(error: Exception) -> tuple[str, str]:
             return how, mend
         case Malformed(mend=mend):
             return f"it {error}", mend
-        case Refused():
-            return "it refused the MCP handshake", ""
+        case Refused(status=Status(status=401 | 403, mend=mend) as status):
+            return f"it {status}", mend
+        case Refused(status=status):
+            return f"it refused the MCP handshake{'' if status is None else f' (HTTP status {status.status})'}", ""
         case OSError():
             trouble = trouble_of(error)
             return trouble.why, trouble.mend_for("url")

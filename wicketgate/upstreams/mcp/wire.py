@@ -5,6 +5,7 @@ half a character would spoil is mended (UP-9 to UP-11).
 """
 
 import json
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -18,7 +19,7 @@ _SMALL_BYTES = 64 * 1024
 _MANY_VALUES = 10_000
 _SAMPLE = 64
 _MAX_DEPTH = 4
-_SHOWN = 512
+SHOWN = 512
 
 Raw = msgspec.Raw
 ABSENT = msgspec.UNSET
@@ -54,6 +55,12 @@ class _BareError(msgspec.Struct):
     message: str
 
 
+_ID = rb'"id"\s*:\s*"([\w-]+)"'
+_JSONRPC = rb'"jsonrpc"\s*:\s*"2\.0"'
+_OBJECT = re.compile(rb"(?:\xef\xbb\xbf)?[\s\[]*\{\s*")
+_ID_FIRST = re.compile(rb'%b(?:%b\s*,\s*)?%b(?!\s*,\s*"method")' % (_OBJECT.pattern, _JSONRPC, _ID))
+_ID_LAST = re.compile(rb"%b\s*(?:,\s*%b\s*)?[}\]\s]*\Z" % (_ID, _JSONRPC))
+
 _message = msgspec.json.Decoder(Message)
 _heavy = msgspec.json.Decoder(_Heavy)
 _bare_error = msgspec.json.Decoder(_BareError)
@@ -81,6 +88,16 @@ def decode(data: bytes | bytearray) -> Message | None:
             return _message.decode(mended)
         except DAMAGED:
             return None
+
+
+def answered_id(head: bytes, tail: bytes) -> str:
+    """The id that a broken or dropped answer shows, in the text of its first or last bytes; empty if it shows none.
+
+    The id must be a member of the message itself: servers also log the messages that they receive.
+    """
+    if (found := _ID_FIRST.match(head)) is None and _OBJECT.match(head) and b'"method"' not in head:
+        found = _ID_LAST.search(tail)
+    return found[1].decode() if found is not None else ""
 
 
 def encode(message: Any) -> bytes:
@@ -192,9 +209,9 @@ class LineReader:
 
     def _keep(self, piece: bytes | bytearray) -> None:
         if self._head is not None:
-            self._tail = (self._tail + piece)[-_SHOWN:]
+            self._tail = (self._tail + piece)[-SHOWN:]
             return
         self._open += piece
         if len(self._open) > self._max_bytes:
-            self._head, self._tail = bytes(self._open[:_SHOWN]), bytes(self._open[-_SHOWN:])
+            self._head, self._tail = bytes(self._open[:SHOWN]), bytes(self._open[-SHOWN:])
             self._open = bytearray()

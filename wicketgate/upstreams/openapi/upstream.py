@@ -19,7 +19,7 @@ from urllib.parse import quote, urlsplit
 import httpx
 
 from wicketgate.answer_room import hold_in_force
-from wicketgate.errors import UpstreamError, UpstreamLost, UpstreamUnavailable
+from wicketgate.errors import UpstreamError, UpstreamLost, UpstreamUnavailable, UpstreamUnclear
 from wicketgate.fleet.turns import Turns
 from wicketgate.log_text import HEADER
 from wicketgate.net import Credentials, HttpClient, NeverSent, NoAnswer, Reply, fetch
@@ -366,9 +366,7 @@ class OpenApiUpstream:
             raise UpstreamUnavailable(f"{self._name} cannot be reached ({error.why}).") from None
         except httpx.RequestError as error:
             log.warning("%s: lost while a call ran: %s: %s", self._name, type(error).__name__, error)
-            raise UpstreamLost(
-                f"The connection to {self._name} was lost while the tool ran; whether it took effect is not known."
-            ) from None
+            raise UpstreamLost(f"The connection to {self._name} was lost while the tool ran.") from None
 
     async def ping(self, timeout_s: float) -> PingAnswer:
         """Connects and sends nothing: no request is sure to change nothing at a service that is not ours."""
@@ -405,9 +403,9 @@ class OpenApiUpstream:
 
     async def _result(self, operation: OpenApiOperation, answer: Reply) -> Mapping[str, Any]:
         if media_type_of(answer) in STREAMS:
-            raise UpstreamError(f"{self._name} answered with a stream, which a tool call cannot carry.")
+            raise UpstreamUnclear(f"{self._name} answered with a stream, which a tool call cannot carry.")
         if answer.cut and answer.status < 300:
-            raise UpstreamError(f"{self._name} gave an answer of more than {self._access.max_answer_bytes:,} bytes.")
+            raise UpstreamUnclear(f"{self._name} gave an answer of more than {self._access.max_answer_bytes:,} bytes.")
         uri = f"openapi://{self._name}/{operation.name}"
         unconfigured = answer.status == HTTPStatus.UNAUTHORIZED and self._is_without_credential(operation)
         if unconfigured:
