@@ -32,14 +32,14 @@ def search_python_folders(settings: Settings) -> None:
 
 
 def open_standard_streams() -> None:
-    """Opens the null device in place of each standard stream that was closed when the process started (``>&-``). Without
-    it, the next file that is opened gets the number of that stream."""
+    """Opens the null device in place of each standard stream that was closed when the process started (``>&-``).
+    Otherwise the next file that is opened gets the number of that stream."""
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
         pass
     os.close(descriptor)
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115  for as long as the process lives
+            setattr(sys, name, Path(os.devnull).open(mode))
 
 
 class EarlyHangup:

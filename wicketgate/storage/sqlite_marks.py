@@ -21,7 +21,7 @@ class ProcessMarks:
 
     @contextmanager
     def held(self, id: str) -> Iterator[None]:
-        """Marks the process *id* as alive within the block. Without a place for the file, no other process learns it."""
+        """Marks the process *id* as alive within the block. Best effort: without the file, it counts as ended."""
         with contextlib.ExitStack() as stack:
             with contextlib.suppress(OSError):
                 descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
