@@ -39,7 +39,7 @@ def open_standard_streams() -> None:
     os.close(descriptor)
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
-            setattr(sys, name, Path(os.devnull).open(mode))
+            setattr(sys, name, Path(os.devnull).open(mode))  # noqa: SIM115  for as long as the process lives
 
 
 class EarlyHangup:

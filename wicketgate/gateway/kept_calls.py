@@ -93,7 +93,7 @@ class KeptCalls:
         self.peers.answer(operation, answer, outlives=outlives)
 
     async def ask(self, home: str, operation: str, value: Any, timeout_s: float, call: tuple[str, str]) -> Any:
-        """Return the answer of *home*; None if it has ended, or if it cannot be reached and the store has the outcome of
+        """Return the answer of *home*; None if it has ended, or if it is not reached and the store has the outcome of
         *call* (its owner and id). Raises HomeAway."""
         try:
             return from_payload(await self.peers.ask(home, operation, await as_payload(value), timeout_s))
