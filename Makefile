@@ -109,9 +109,11 @@ soak: $(VENV)/.dev ## ten minutes of 64 callers over ten upstreams, one killed e
 
 MINUTES ?= 20
 SEED ?= 1
-FAULTS ?= kill,pause,roll,redis-kill,failover,disk,proxy
-chaos: $(VENV)/.dev ## twenty minutes of three replicas behind nginx over Redis, killed in turn (MINUTES=..., SEED=..., FAULTS=kill,roll, ARGS=...)
-	@$(BIN)/python -m bench.chaos --minutes $(MINUTES) --seed $(SEED) --faults $(FAULTS) $(ARGS)
+# STORE: sentinel, one (a single Redis) or file (one SQLite file). Faults that a store cannot have are left out.
+STORE ?= sentinel
+FAULTS ?= kill,pause,roll,clock,redis-kill,failover,disk,slow,deaf,full,read-only,flush,lock,proxy
+chaos: $(VENV)/.dev ## twenty minutes of three replicas behind nginx over one store, under faults (MINUTES=..., SEED=..., STORE=one, FAULTS=kill,roll, ARGS=...)
+	@$(BIN)/python -m bench.chaos --minutes $(MINUTES) --seed $(SEED) --store $(STORE) --faults $(FAULTS) $(ARGS)
 
 bench-workers: $(VENV)/.dev ## throughput of serve --workers 1 and 2, and what the caller takes of the same cores (ARGS=...)
 	@$(BIN)/python -m bench.workers $(ARGS)

@@ -25,6 +25,7 @@ from app.commands.options import (
 )
 from app.commands.output import log_to_terminal, printable, printable_text
 from app.local_key import new_key
+from app.process import open_standard_streams
 from wicketgate.access.identity import Identity
 from wicketgate.config.settings import FACES, KeySettings, Settings
 from wicketgate.config.settings_file import configuration_line, load_settings
@@ -457,6 +458,7 @@ def version_command(as_json: bool) -> None:
 
 def main(args: list[str] | None = None) -> None:
     """The entry point. An expected failure is one plain line on stderr and exit code 1, never a traceback."""
+    open_standard_streams()
     log_to_terminal()
     try:
         cli.main(args=args, prog_name="wicketgate", standalone_mode=False)

@@ -56,6 +56,7 @@ from routers.operations import operations_router
 from routers.refusals import refuse_in_one_shape
 from routers.well_known import well_known_router
 from wicketgate.access.identity import HashedKey
+from wicketgate.config.runtime import make_marks
 from wicketgate.config.settings import LOOPBACK_HOSTS, Settings
 from wicketgate.config.settings_file import find_config, load_settings, log_configuration
 from wicketgate.config.upstreams import UsersOf
@@ -160,7 +161,7 @@ def _make_app(
             heap=heap,
             clock=clock,
             owner=place.owner if place is not None else None,
-            peers=WorkerPeers(place) if place is not None else None,
+            peers=WorkerPeers(place, make_marks(settings.storage)) if place is not None else None,
             users=users,
             waiting=waiting,
         )

@@ -31,6 +31,17 @@ def search_python_folders(settings: Settings) -> None:
             sys.path.append(folder)
 
 
+def open_standard_streams() -> None:
+    """Opens the null device in place of each standard stream that was closed when the process started (``>&-``).
+    Otherwise the next file that is opened gets the number of that stream."""
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(descriptor)
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open(mode))  # noqa: SIM115  for as long as the process lives
+
+
 class EarlyHangup:
     """Remembers SIGHUP from now on, until ``on_hangup`` takes it over: a start takes seconds, and the signal would end
     the process meanwhile. *before* is the handler that was there; *attached*: the end of the terminal is to stop us."""

@@ -1,4 +1,4 @@
-"""Replicas behind nginx over one Redis, under load at both doors, while processes are killed (``make chaos``).
+"""Replicas behind nginx over one store, under load at both doors, while faults are brought (``make chaos``).
 
 Each answer is judged, each effect is counted in a file, and each event of a chat with a key must reach its client once.
 The exit code is 1 if anything was lost, doubled or wrong. A table in Markdown comes at the end.
@@ -13,16 +13,17 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Coroutine, Mapping, Sequence
+from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from bench.chaos_callers import Caller, Load
 from bench.chaos_faults import Faults
 from bench.chaos_judge import Door, Ledger, judge
 from bench.chaos_mcp_callers import KINDS as CALLERS
 from bench.chaos_places import places, tool_ids
-from bench.chaos_plan import KINDS, Kind
-from bench.chaos_redis import running_redis
+from bench.chaos_plan import KINDS, Kind, Store, possible
+from bench.chaos_redis import Redis, running_redis
 from bench.chaos_report import Report, reasons, tables, tracebacks
 
 CALLERS_OF: Mapping[Door, int] = {
@@ -39,13 +40,17 @@ _QUIET_S = 3.0
 
 
 async def chaos(given: argparse.Namespace, folder: Path) -> Report:
-    async with (
-        running_redis(folder, sentinel=given.redis == "sentinel") as redis,
-        places(folder, redis, given.replicas, cold=True, logs=given.logs) as made,
-    ):
+    kinds = possible(given.faults, given.store)
+    async with AsyncExitStack() as stack:
+        store: Redis | Path = folder / "store.db"
+        if given.store != "file":
+            store = await stack.enter_async_context(running_redis(folder, sentinel=given.store == "sentinel"))
+        clocks = given.replicas if "clock" in kinds else 0
+        made = await stack.enter_async_context(
+            places(folder, store, given.replicas, cold=True, clocks=clocks, logs=given.logs)
+        )
         load = Load(Ledger(), made.nginx.url, tool_ids())
-        faults = Faults(made, load.began)
-        kinds = [kind for kind in given.faults if kind != "failover" or redis.sentinels]
+        faults = Faults(made, load.began, flushed_at=load.ledger.flushed_at)
 
         async def deeds() -> None:
             """Faults for so many minutes, but for a few seconds at both ends."""
@@ -118,7 +123,7 @@ def read_line(line: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--faults", type=_kinds, default=list(KINDS), help=f"of {','.join(KINDS)}; or none")
     parser.add_argument("--replicas", type=int, default=3)
-    parser.add_argument("--redis", choices=["one", "sentinel"], default="sentinel")
+    parser.add_argument("--store", choices=get_args(Store), default="sentinel", help="what the replicas share")
     parser.add_argument("--every-s", type=float, default=8.0, help="mean pause between two faults of a lane")
     parser.add_argument("--load", type=float, default=1.0, help="callers, as a multiple of the usual")
     parser.add_argument("--pause-s", type=float, default=0.3, help="mean pause of a caller between two calls")

@@ -7,10 +7,16 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from bench.chaos_places import Places, Replica
 from bench.chaos_plan import Kind, Strike, lane, lanes
 from bench.chaos_redis import Server
+from tests.support.locked_file import locked
+
+CLOCK_S = 45
+"""Below the minute that clocks of replicas may differ (`requestState` of the SDK)."""
+LATE_S = 1.5
 
 
 @dataclass
@@ -21,6 +27,8 @@ class Faults:
     began: float
     done: Counter[Kind] = field(default_factory=Counter)
     under_way: set[str] = field(default_factory=set)
+    flushed_at: list[float] = field(default_factory=list)
+    """That of the ledger."""
 
     async def rage(self, kinds: Sequence[Kind], seed: int, every_s: float, stop: asyncio.Event) -> None:
         """Strikes in every lane until *stop*; all run again when this returns."""
@@ -39,8 +47,10 @@ class Faults:
     async def bring(self, strike: Strike) -> None:
         """One fault, from its beginning to its mend."""
         replicas = self.places.replicas
+        if strike.kind == "clock":
+            replicas = [replica for replica in replicas if replica.clock is not None]
         replica = replicas[int(strike.choice * len(replicas))]
-        name = strike.kind if strike.kind not in ("kill", "pause") else f"{strike.kind} {replica.name}"
+        name = f"{strike.kind} {replica.name}" if strike.kind in ("kill", "pause", "clock") else strike.kind
         print(f"    {time.monotonic() - self.began:6.1f} s  {name}", flush=True)
         self.under_way.add(name)
         try:
@@ -70,6 +80,28 @@ class Faults:
                 case "disk":
                     await self._full_disk(await self.places.redis.master(), strike.for_s)
                     await self._whole()
+                case "clock":
+                    await replica.step_clock(CLOCK_S if strike.choice < 0.5 else -CLOCK_S)
+                    try:
+                        await asyncio.sleep(strike.for_s)
+                    finally:
+                        await replica.step_clock(0)
+                case "slow":
+                    await (await self.places.redis.master()).answer_late(strike.for_s, LATE_S)
+                case "deaf":
+                    await (await self.places.redis.master()).take_and_not_answer(strike.for_s)
+                    await self._whole()
+                case "full":
+                    await (await self.places.redis.master()).refuse_writes("maxmemory", "1", strike.for_s)
+                case "read-only":
+                    await (await self.places.redis.master()).refuse_writes("min-replicas-to-write", "9", strike.for_s)
+                case "flush":
+                    await (await self.places.redis.master()).flush()
+                    self.flushed_at.append(time.monotonic() - self.began)
+                case "lock":
+                    assert isinstance(self.places.store, Path)
+                    with locked(self.places.store):
+                        await asyncio.sleep(strike.for_s)
                 case "proxy":
                     await self.places.nginx.kill()
                     await asyncio.sleep(strike.for_s)

@@ -94,6 +94,7 @@ class InSession(Caller):
     def __init__(self, load: Load, key: str, chance: random.Random, pause_s: float) -> None:
         super().__init__(load, key, chance, pause_s)
         self.session = ""
+        self.opened_s = 0.0
         self.asked = 0
         """The number of the last call whose question came here."""
         self._listening: asyncio.Task[None] | None = None
@@ -115,6 +116,9 @@ class InSession(Caller):
             if self.asked != self.number and (unasked := _unasked(reply)):
                 return unasked
             return outcome_of_call(self.tool, self.number, reply, self.breach)
+
+    def known_since(self, began_s: float) -> float:
+        return self.opened_s if self.session else began_s
 
     def pick(self) -> str:
         return "charge" if self.chance.random() < 0.6 else "look"
@@ -138,7 +142,7 @@ class InSession(Caller):
             await must_be_ok(opened)
             session = opened.headers["mcp-session-id"]
             await _reply(opened, 0)
-        self.session = session
+        self.session, self.opened_s = session, self.load.now_s()
         initialized = {"jsonrpc": "2.0", "method": "notifications/initialized"}
         async with _post(self.http, initialized, self._headers()) as answer:
             await self._must_know(answer, "notifications/initialized")

@@ -8,6 +8,8 @@ import socket
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +31,7 @@ DRAIN_S = 10.0
 GRACE_S = 60.0
 """For runs with a key without a reader: longer than any fault."""
 _BOUND_S = 60.0
+_CLOCK_SLACK_S = 15.0
 
 
 def tool_ids() -> dict[str, str]:
@@ -53,6 +56,8 @@ class Replica:
     running: Program | None = None
     log: Path | None = None
     """The file to which the output of each process is added at its end."""
+    clock: Path | None = None
+    """The file that says by how much the clock of each process is wrong; None: it has the clock of the machine."""
     faults: list[str] = field(default_factory=list)
     tracebacks: list[str] = field(default_factory=list)
     exits: list[str] = field(default_factory=list)
@@ -66,7 +71,11 @@ class Replica:
         """Returns when it is ready."""
         self._held = AsyncExitStack()
         self.running = await self._held.enter_async_context(
-            program(*self.line, cold=self.cold, passed=self.listener.fileno() if self.listener else None)
+            program(
+                *self.line,
+                cold=self.cold,
+                passed=self.listener.fileno() if self.listener else None,
+            )
         )
         async with asyncio.timeout(_BOUND_S), httpx.AsyncClient(trust_env=False) as http:
             while True:
@@ -78,6 +87,19 @@ class Replica:
                 except httpx.TransportError:
                     pass
                 await asyncio.sleep(0.05)
+
+    async def step_clock(self, by_s: int) -> None:
+        """Returns when the process has the new time. Raises TimeoutError."""
+        assert self.clock is not None
+        self.clock.write_text(str(by_s))
+        async with asyncio.timeout(_BOUND_S), httpx.AsyncClient(trust_env=False) as http:
+            while True:
+                with suppress(httpx.TransportError):
+                    date = (await http.get(f"{self.url}/healthz")).headers["date"]
+                    ahead_s = (parsedate_to_datetime(date) - datetime.now(UTC)).total_seconds()
+                    if abs(ahead_s - by_s) < _CLOCK_SLACK_S:
+                        return
+                await asyncio.sleep(0.1)
 
     def send(self, how: signal.Signals) -> None:
         if self.running is not None and self.running.process.returncode is None:
@@ -105,12 +127,17 @@ class Replica:
 
 @dataclass(frozen=True)
 class Places:
-    redis: Redis
+    store: Redis | Path
     replicas: Sequence[Replica]
     nginx: Nginx
     effects_file: Path
     keys: Sequence[str]
     """Credentials, each of an actor of its own."""
+
+    @property
+    def redis(self) -> Redis:
+        assert isinstance(self.store, Redis)
+        return self.store
 
     def effects(self) -> list[int]:
         """The numbers of all effects so far, in order."""
@@ -166,32 +193,42 @@ def configuration(folder: Path, started: Servers, keys: Sequence[str], **section
 @asynccontextmanager
 async def places(
     folder: Path,
-    redis: Redis,
+    store: Redis | Path,
     replicas: int,
     *,
     cold: bool,
+    clocks: int = 0,
     passed: bool = False,
     slowness: float = 1.0,
     logs: Path | None = None,
 ) -> AsyncIterator[Places]:
-    """All of them, ready. *passed*: the sockets of the replicas outlive them. *slowness* is that of the model; *logs*
+    """All of them, ready, over a Redis or an SQLite file. The clocks of the first *clocks* replicas, which start cold,
+    can be set. *passed*: the sockets of the replicas outlive them. *slowness* is that of the model; *logs*
     is a folder for what the replicas write."""
     keys = [f"wg_chaos_{secrets.token_hex(20)}" for _ in range(ACTORS)]
     async with AsyncExitStack() as stack:
         started = await stack.enter_async_context(servers(folder, cold=cold, slowness=slowness))
-        file = configuration(folder, started, keys, storage={"url": redis.url})
+        file = configuration(folder, started, keys, storage={"url": _url(store)})
         made = []
         for number in range(replicas):
             listener = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=512)) if passed else None
             port = listener.getsockname()[1] if listener else free_port()
-            line = ("app", "serve", "--config", str(file), *(() if listener else ("--port", str(port))))
-            replica = Replica(f"replica {number + 1}", port, line, cold, listener)
+            clock = folder / f"clock-{number + 1}" if number < clocks else None
+            if clock is not None:
+                clock.write_text("0")
+            first = ("app",) if clock is None else ("bench.chaos_clock", str(clock))
+            line = (*first, "serve", "--config", str(file), *(() if listener else ("--port", str(port))))
+            replica = Replica(f"replica {number + 1}", port, line, cold or number < clocks, listener, clock=clock)
             replica.log = None if logs is None else logs / f"replica-{number + 1}.log"
             stack.push_async_callback(replica.stop, signal.SIGKILL)
             made.append(replica)
         await asyncio.gather(*(replica.start() for replica in made))
         nginx = await stack.enter_async_context(Nginx(folder / "nginx", [one.port for one in made]))
-        yield Places(redis, made, nginx, folder / "effects", keys)
+        yield Places(store, made, nginx, folder / "effects", keys)
+
+
+def _url(store: Redis | Path) -> str:
+    return store.url if isinstance(store, Redis) else f"sqlite:///{store}"
 
 
 def _tracebacks(text: str) -> list[str]:

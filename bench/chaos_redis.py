@@ -3,12 +3,17 @@
 import asyncio
 import contextlib
 import resource
+import signal
 import subprocess
+import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import redis.asyncio
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
 
 from tests.support.debian import debian_program
 from tests.support.redis import RedisServer, free_port
@@ -58,11 +63,10 @@ class Server:
 
     async def answers(self) -> bool:
         """Returns whether it serves; one that still loads does not."""
-        async with redis.asyncio.Redis(port=self.port, socket_timeout=1, socket_connect_timeout=1) as client:
-            try:
-                return bool(await client.ping())
-            except (redis.RedisError, OSError):
-                return False
+        try:
+            return bool(await self._ask("PING", bound_s=1))
+        except (redis.RedisError, OSError):
+            return False
 
     def kill(self) -> None:
         if self.process is not None:
@@ -70,12 +74,62 @@ class Server:
             self.process.wait()
             self.process = None
 
+    async def answer_late(self, for_s: float, late_s: float) -> None:
+        """Every answer is up to *late_s* late."""
+        until = time.monotonic() + for_s
+        while time.monotonic() < until:
+            await self._ask("CLIENT", "PAUSE", int(late_s * 1000), "ALL")
+            began = time.monotonic()
+            await self._ask("PING", bound_s=late_s + 5)
+            check_felt("slow", time.monotonic() - began > late_s / 2)
+            await asyncio.sleep(0.1)
+
+    async def take_and_not_answer(self, for_s: float) -> None:
+        assert self.process is not None
+        self.process.send_signal(signal.SIGSTOP)
+        try:
+            await asyncio.sleep(for_s)
+            check_felt("deaf", not await self.answers())
+        finally:
+            self.process.send_signal(signal.SIGCONT)
+
+    async def refuse_writes(self, name: str, value: str, for_s: float) -> None:
+        """Sets *name* so that no write is taken."""
+        (_, before) = await self._ask("CONFIG", "GET", name)
+        await self._ask("CONFIG", "SET", name, value)
+        try:
+            with contextlib.suppress(redis.ResponseError):
+                await self._ask("SET", "chaos", "1")
+                check_felt(name, felt=False)
+            await asyncio.sleep(for_s)
+        finally:
+            await self._ask("CONFIG", "SET", name, before)
+
+    async def flush(self) -> None:
+        check_felt("flush", await self._ask("DBSIZE") > 0)
+        await self._ask("FLUSHALL")
+
+    async def _ask(self, *words: str | int, bound_s: float = 5.0) -> Any:
+        """Asks once, without the retries of redis-py, which take many seconds."""
+        once = Retry(NoBackoff(), 0)
+        async with redis.asyncio.Redis(
+            port=self.port, socket_timeout=bound_s, socket_connect_timeout=bound_s, retry=once, decode_responses=True
+        ) as client:
+            answer = await client.execute_command(*words)  # type: ignore[no-untyped-call]
+        return [word for pair in answer.items() for word in pair] if isinstance(answer, dict) else answer
+
     def fill_disk(self) -> None:
         """No file may grow any more. A write fails from now on, and a Redis with ``appendfsync always`` ends then."""
         assert self.process is not None
         sizes = [path.stat().st_size for path in self._folder.rglob("*.aof")]
         _, hard = resource.prlimit(self.process.pid, resource.RLIMIT_FSIZE)
         resource.prlimit(self.process.pid, resource.RLIMIT_FSIZE, (max(sizes, default=0), hard))
+
+
+def check_felt(fault: str, felt: bool) -> None:
+    """Raises RuntimeError for a fault that was not brought: nothing would be shown by what holds under it."""
+    if not felt:
+        raise RuntimeError(f"nothing was felt of the fault {fault!r}")
 
 
 class Redis:

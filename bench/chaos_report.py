@@ -11,6 +11,7 @@ from bench.chaos_faults import Faults
 from bench.chaos_judge import DOORS, FAULTS, OUTCOMES, Ledger, Verdict, longest_gap_s
 from bench.chaos_places import DRAIN_S, GRACE_S, Places
 from bench.chaos_plan import KINDS, TEXTS
+from bench.chaos_redis import Redis
 from bench.table import Table, figure, markdown, percentile
 
 
@@ -51,8 +52,9 @@ def tables(report: Report) -> str:
     held = Table(f"Load, {figure(seconds)} s, {len(ledger.told)} calls and chats", head, rows)
 
     brought = [[TEXTS[kind], str(report.faults.done[kind])] for kind in KINDS if report.faults.done[kind]]
+    store = report.places.store
     settings = (
-        f"Redis: {report.places.redis.settings}",
+        f"Redis: {store.settings}" if isinstance(store, Redis) else "one SQLite file",
         f"{len(report.places.replicas)} replicas, `drain_s: {DRAIN_S:g}`, `grace_s: {GRACE_S:g}`",
         "nginx: `proxy_next_upstream error timeout` without `non_idempotent`; what gets a 503 goes to another gate",
         f"{os.cpu_count()} cores for all of it, callers too; seed {report.seed}",
@@ -63,6 +65,7 @@ def tables(report: Report) -> str:
     unknown = sum(one.outcome == "unknown" for one in ledger.told)
     judged = [[fault, str(report.verdict.counts[fault])] for fault in FAULTS]
     judged += [
+        ["excused, because Redis lost all keys while they ran", str(len(report.load.ledger.excused))],
         ["effects that took place", str(len(report.effects))],
         ["tracebacks in logs", str(sum(len(each.tracebacks) for each in report.places.replicas))],
         ["told `fate unknown`", str(unknown)],
@@ -79,6 +82,7 @@ def story(load: Load, faults: Faults) -> str:
     counts = Counter((one.door, one.outcome) for one in ledger.told)
     lines = [f"{load.now_s():.1f} s, {len(ledger.told)} calls and chats"]
     lines += [f"BREACH: {fault}: {line}" for fault, line in ledger.breaches[:40]]
+    lines += [f"excused: {line}" for line in ledger.excused[:40]]
     lines += [f"done: {dict(faults.done)}; under way: {', '.join(sorted(faults.under_way)) or 'nothing'}"]
     lines += [f"{count:5} {door}, {outcome}" for (door, outcome), count in sorted(counts.items())]
     for replica in faults.places.replicas:

@@ -124,7 +124,7 @@ class Gate:
         # The runtime: upstreams, catalog, calls.
         self.storage = StorageMeasures(FailModes(settings.storage.fail.modes()))
         self._redis = make_redis_link(settings, self.storage)
-        self.peers = make_peers(settings, self._redis) or peers or Alone()
+        self.peers = make_peers(settings, self._redis, peers)
         """The other processes of the service."""
         self._artifacts = make_artifact_store(settings.storage, self.storage, self._redis)
         self._learned = make_learned_store(settings.storage, self.storage, self._redis)

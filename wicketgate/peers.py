@@ -8,7 +8,7 @@ import asyncio
 import logging
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -156,14 +156,39 @@ def new_peer_id() -> str:
     return secrets.token_hex(8)
 
 
-class Alone(PeerAnswers):
-    """Implements Peers for a process without others."""
+class Marks(Protocol):
+    """Marks of processes that share a store without reaching each other."""
 
-    def __init__(self) -> None:
+    def held(self, id: str) -> AbstractContextManager[None]:
+        """Marks this process as alive within the block."""
+        ...
+
+    def ended(self, id: str) -> bool:
+        """Returns true only if the process *id* is known to have ended."""
+        ...
+
+
+class Unmarked:
+    """Implements Marks for a process that shares nothing: every other id is that of a process that has ended."""
+
+    def held(self, id: str) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def ended(self, id: str) -> bool:
+        return True
+
+
+class Alone(PeerAnswers):
+    """Implements Peers for a process that reaches no others. *marks* show which of them have ended."""
+
+    def __init__(self, marks: Marks | None = None) -> None:
         super().__init__()
         self.own_id = new_peer_id()
+        self._marks = marks or Unmarked()
 
     async def alive(self, peer: str) -> bool:
+        if peer != self.own_id and not self._marks.ended(peer):
+            raise NotReached
         return peer == self.own_id
 
     async def others(self) -> Others:
@@ -171,14 +196,15 @@ class Alone(PeerAnswers):
 
     async def ask(self, peer: str, operation: str, payload: Payload, timeout_s: float = ASK_S) -> Payload:
         if peer != self.own_id:
-            raise NotReached(gone=True)
+            raise NotReached(gone=self._marks.ended(peer))
         return await self.of(operation, payload)
 
     async def forward(self, peer: str, scope: AsgiScope, receive: AsgiReceive, send: AsgiSend) -> None:
         if peer != self.own_id or self.app is None:
-            raise NotReached(gone=peer != self.own_id)
+            raise NotReached(gone=peer != self.own_id and self._marks.ended(peer))
         await self.app(scope, receive, send)
 
     @asynccontextmanager
     async def answering(self) -> AsyncIterator[None]:
-        yield
+        with self._marks.held(self.own_id):
+            yield

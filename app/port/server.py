@@ -47,7 +47,8 @@ class Stop:
     stopping: Callable[[float], None]
     drained: Callable[[], Coroutine[Any, Any, None]]
     ready: Callable[[], Coroutine[Any, Any, None]]
-    """Returns when requests can be served, and is waited for only where connections can wait meanwhile (OPS-52)."""
+    """Returns when requests can be served, and is waited for only where connections can wait meanwhile (OPS-52,
+    OPS-396)."""
     cut: signal.Signals | None = None
     """With it the process is one of several: this signal, which their supervisor sends, is the further one. Another
     SIGTERM is not, since a service manager may send the first to every process (OPS-177)."""
@@ -148,14 +149,16 @@ class _DrainingServer(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         # The application is started, and the sockets are ours.
         await super().startup(sockets=[])
-        if self._outlived:
-            self._listening()  # what connects waits in the kernel
+        # Another process takes connections, or will: those that come here wait in the kernel until there are tools.
+        waits = self._outlived or self._stop.cut is not None
+        if waits:
+            self._listening()
             waiting = [asyncio.create_task(self._stop.ready()), asyncio.create_task(self._signalled.wait())]
             await asyncio.wait(waiting, timeout=_MOST_UNREADY_S, return_when=asyncio.FIRST_COMPLETED)
             for task in waiting:
                 task.cancel()
             if self._signals:
-                return  # what connected waits for the next process
+                return  # what connected waits for another process
         make = cast(Any, self.config.http_protocol_class)
         make_protocol = partial(make, config=self.config, server_state=self.server_state, app_state=self.lifespan.state)
         # Of several processes, one that is busy must not take all that waits.
@@ -165,7 +168,7 @@ class _DrainingServer(uvicorn.Server):
             for listener in sockets or ()
         ]
         self.servers = cast(Any, acceptors)
-        if not self._outlived:
+        if not waits:
             self._listening()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:

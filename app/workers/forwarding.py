@@ -6,10 +6,11 @@ A connection is a channel: messages, each after its length.
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from hashlib import sha256
 
 from app.workers.place import Place
 from wicketgate.peer_channels import Channel, ChannelBroken, ChannelPeers
-from wicketgate.peers import MAX_BYTES, NotReached, Others, new_peer_id
+from wicketgate.peers import MAX_BYTES, Marks, NotReached, Others, Unmarked, new_peer_id
 
 _LENGTH_BYTES = 4
 _CONNECT_S = 1.0
@@ -18,12 +19,15 @@ _LEAVES = bytes(_LENGTH_BYTES)
 
 
 class WorkerPeers(ChannelPeers):
-    """Implements Peers for the worker at *place*. The number of a worker stands before the rest of its id: another
-    process may be at its place by now, and says so."""
+    """Implements Peers for the worker at *place*. An id begins with the number of the worker and its service. Another
+    process may be at its place by now, and says so. Of other services on the same store, *marks* show which processes
+    have ended."""
 
-    def __init__(self, place: Place) -> None:
-        super().__init__(f"{place.number}-{new_peer_id()}")
+    def __init__(self, place: Place, marks: Marks | None = None) -> None:
+        self._service = sha256(bytes(place.folder)).hexdigest()[:8]
+        super().__init__(f"{place.number}-{self._service}-{new_peer_id()}")
         self._place = place
+        self._marks = marks or Unmarked()
 
     async def alive(self, peer: str) -> bool:
         # A process that has another id answers nothing.
@@ -50,9 +54,9 @@ class WorkerPeers(ChannelPeers):
         return await self._id_behind(await self._connect(number))
 
     async def open(self, peer: str) -> Channel:
-        number = peer.partition("-")[0]
-        if not number.isdecimal() or int(number) >= self._place.count:
-            raise NotReached(gone=True)
+        number, _, rest = peer.partition("-")
+        if not number.isdecimal() or int(number) >= self._place.count or not rest.startswith(f"{self._service}-"):
+            raise NotReached(gone=self._marks.ended(peer))
         return await self._connect(int(number))
 
     async def _connect(self, number: int) -> "_Connection":
@@ -84,7 +88,8 @@ class WorkerPeers(ChannelPeers):
         server = await asyncio.start_unix_server(serve, path)
         path.chmod(0o600)
         try:
-            yield
+            with self._marks.held(self.own_id):
+                yield
         finally:
             server.close()
             for task in list(tasks):

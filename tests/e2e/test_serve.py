@@ -9,14 +9,16 @@ import signal
 import socket
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 import yaml
 
 from tests.support.model_server import HOLD, ModelServer, Reply, chunk, text_turn, tool_turn
-from tests.support.process import ROOT, Program, alive, children, program
+from tests.support.process import ROOT, Program, alive, children, command, program
 from tests.support.requirement import requirement
 from tests.support.service import KEY, chat_body, frames
 from wicketgate.access.identity import hash_key
@@ -430,3 +432,27 @@ async def test_the_checker_of_the_contract_finds_nothing_wrong_with_us(tmp_path:
     unseen = {finding["id"] for finding in findings if finding["status"] == "not-testable"}
     assert unseen <= {"CHAT-35", "CHAT-36", "CHAT-37", "CHAT-30"}
     assert checker.stdout.count("\n") == len(findings) + 1
+
+
+@requirement("OPS-395")
+@pytest.mark.parametrize("closed", ["1>&-", "0<&- 1>&- 2>&-"])
+async def test_a_service_runs_with_closed_standard_streams(tmp_path: Path, closed: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    config = write_config(tmp_path, server={"log_format": "json", "port": port})
+    line = (sys.executable, "-m", "app", "serve", "--config", str(config))
+    shell = f'"$@" {closed} & echo "pid $!"; wait $!; echo "ended with $?"'
+    async with command("bash", "-c", shell, "bash", *line, folder=ROOT) as running:
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", headers=HEADERS, trust_env=False) as http:
+            async with asyncio.timeout(30):
+                while True:
+                    with suppress(httpx.ConnectError):
+                        if (await http.get("/readyz")).status_code == 200:
+                            break
+                    await asyncio.sleep(0.05)
+                    assert "ended" not in running.stdout, running.stderr
+            called = {"operation": "/echo/echo", "input": {"text": "hello"}}
+            assert "hello" in (await http.post("/operations/call", json=called)).text
+        os.kill(int((await running.wait_for(r"pid (\d+)", "stdout"))[1]), signal.SIGTERM)
+        await running.wait_for("ended with 0", "stdout")
+    assert "Traceback" not in running.stderr

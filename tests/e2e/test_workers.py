@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import re
+import shlex
 import signal
 from contextlib import suppress
 from pathlib import Path
@@ -254,4 +255,40 @@ async def test_a_handshake_session_is_served_by_every_worker(tmp_path: Path) -> 
         async with httpx.AsyncClient(headers={**accepts, "Mcp-Session-Id": session}, trust_env=False) as http:
             assert (await http.delete(f"{url}/mcp")).status_code == 200
         assert (await post(session, id=2, method="tools/list")).status_code == 404
+        assert await running.stop() == 0
+
+
+@requirement("OPS-396")
+async def test_a_worker_takes_connections_once_it_has_tools_or_after_the_bound(tmp_path: Path) -> None:
+    """Its own servers are slow to start, and one of them never does."""
+    slow = {"name": "slow", "command": ["sh", "-c", f"sleep 1; exec {shlex.join(ECHO['command'])}"], "per_worker": True}
+    never = {"name": "never", "command": ["sh", "-c", "while read line; do :; done"], "per_worker": True}
+    mine = {"name": "mine", "python": "worker_tools:registry", "cwd": str(tmp_path)}
+    (tmp_path / "worker_tools.py").write_text(TOOLS)
+    file = write_config(
+        tmp_path,
+        upstreams=[slow, never, mine],
+        storage={"url": f"sqlite:///{tmp_path}/store.db"},
+        server={"start_deadline_s": 3},
+    )
+    async with program("app", "serve", "--config", str(file), "--port", "0", "--workers", "2") as running:
+        url = await address(running)
+        workers, refused, stop = await workers_of(url, 2), list[str](), asyncio.Event()
+
+        async def ask() -> None:
+            while not stop.is_set():
+                async with httpx.AsyncClient(base_url=url, headers=HEADERS, trust_env=False, timeout=BOUND_S) as http:
+                    with suppress(httpx.TransportError):  # the worker was killed with it
+                        answer = await http.post("/operations/call", json={"operation": "/slow/pid", "input": {}})
+                        if answer.status_code != 200:
+                            refused.append(answer.text)
+
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(4):
+                tasks.create_task(ask())
+            for killed in workers:
+                os.kill(killed, signal.SIGKILL)
+                workers = await workers_of(url, 2, without={killed})
+            stop.set()
+        assert refused == []
         assert await running.stop() == 0

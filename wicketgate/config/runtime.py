@@ -20,7 +20,7 @@ from wicketgate.gateway.questions import place_of
 from wicketgate.gateway.running_calls import RunningLimits
 from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.login.waiting import NoWaiting, Waiting
-from wicketgate.peers import Alone, Peers
+from wicketgate.peers import Alone, Marks, Peers
 from wicketgate.ports import Approver, ArtifactStore, CallContext, LearnedStore, own_approver
 from wicketgate.random_ids import random_id
 from wicketgate.storage.measures import StorageMeasures
@@ -95,11 +95,20 @@ def make_redis_link(settings: Settings, measures: StorageMeasures | None = None)
     return RedisLink(place, ca_file=settings.network.ca_file, measures=measures)
 
 
-def make_peers(settings: Settings, redis: "RedisLink | None") -> Peers | None:
-    """Makes the ways to the other replicas, and to all of their workers, over the Redis that they share; None without
-    one. Logs a warning if they cannot open what each other has sealed."""
-    if redis is None:
+def make_marks(settings: StorageSettings) -> Marks | None:
+    """Makes the marks of the processes that share the SQLite file; None without one."""
+    if settings.sqlite_file is None:
         return None
+    from wicketgate.storage.sqlite_marks import ProcessMarks
+
+    return ProcessMarks(settings.sqlite_file)
+
+
+def make_peers(settings: Settings, redis: "RedisLink | None", workers: Peers | None) -> Peers:
+    """Makes the ways to the other replicas, and to all of their workers, over the Redis that they share; without one,
+    *workers* are all that can be reached. Logs a warning if replicas cannot open what each other has sealed."""
+    if redis is None:
+        return workers or Alone(make_marks(settings.storage))
     if not settings.auth.seal_keys:
         log.warning("replicas do not open tasks and states of questions of each other: set auth.seal_keys")
     from wicketgate.storage.redis.mail import MailPeers

@@ -125,7 +125,8 @@ class LongCalls:
                 "caller": caller,
             }
             timeout_s = self._running.limits.after_s + ANSWERS_WITHIN_S
-            found: Mapping[str, Any] | None = await self._kept.ask(home, _VIEW, asked, timeout_s)
+            call = identity.actor, handle_parts(handle)[2]
+            found: Mapping[str, Any] | None = await self._kept.ask(home, _VIEW, asked, timeout_s, call)
             return found
 
     async def _for_peer(self, payload: Payload) -> Payload:

@@ -92,14 +92,15 @@ class KeptCalls:
     def answer(self, operation: str, answer: Answer, *, outlives: bool = False) -> None:
         self.peers.answer(operation, answer, outlives=outlives)
 
-    async def ask(self, home: str, operation: str, value: Any, timeout_s: float) -> Any:
-        """Return the answer of *home*, or None if it has ended. Raises HomeAway."""
+    async def ask(self, home: str, operation: str, value: Any, timeout_s: float, call: tuple[str, str]) -> Any:
+        """Return the answer of *home*; None if it has ended, or if it is not reached and the store has the outcome of
+        *call* (its owner and id). Raises HomeAway."""
         try:
             return from_payload(await self.peers.ask(home, operation, await as_payload(value), timeout_s))
         except NotReached as error:
-            if error.gone:
-                return None
-            raise HomeAway from None
+            if not error.gone and "outcome" not in (await self.row(*call) or ()):
+                raise HomeAway from None
+            return None
 
     async def keep(self, call: RunningCall[Any], row: Row, packed: Callable[[RunningCall[Any]], Row | None]) -> None:
         """Keep *row*, and at its end what *packed* makes of it (None: nothing), before a client is given its id."""
@@ -123,7 +124,7 @@ class KeptCalls:
         call.at_end(lambda: self._write(end))
 
     async def row(self, owner: str, id: str) -> Row | None:
-        """Return the row of a call whose home has ended. Raises HomeAway."""
+        """Return the row of a call of another process. Raises HomeAway."""
         if self._store is None:
             return None
         try:

@@ -84,7 +84,8 @@ class Elsewhere:
             return await self._held.resume(caller, identity, given.id, given.responses, after_s=after_s)
         with self._kept.callers.lending(caller) as lent:
             wanted = {**_who(identity), "id": given.id, "responses": given.responses, "after_s": after_s}
-            answer = await self._kept.ask(home, f"held {self._face}", {**wanted, "caller": lent}, _LONGEST_S)
+            wanted["caller"] = lent
+            answer = await self._kept.ask(home, f"held {self._face}", wanted, _LONGEST_S, (identity.actor, given.id))
         if answer is None:
             answer = await self._left_behind(identity, given.id)
         return _unpacked(answer)
@@ -97,7 +98,7 @@ class Elsewhere:
         if home is None or self._kept is None:
             return self._task(identity, id, wish, responses, version)
         wanted = {**_who(identity), "id": id, "wish": wish, "responses": responses, "version": version}
-        answer = await self._kept.ask(home, f"task {self._face}", wanted, _ASK_S)
+        answer = await self._kept.ask(home, f"task {self._face}", wanted, _ASK_S, (identity.actor, id))
         if answer is not None:
             return TaskState(**answer["task"]) if answer["task"] else None
         row = await self._row(identity, id)
