@@ -17,7 +17,6 @@ from app.commands.check_progress import STATES
 from app.commands.console import console, table
 from app.commands.output import printable, screened_lines
 from wicketgate.access.approvers import Need, can_be_met
-from wicketgate.access.identity import Identity
 from wicketgate.access.issuers import IssuerState
 from wicketgate.catalog.card import one_line
 from wicketgate.catalog.catalog import Catalog
@@ -335,6 +334,6 @@ def _keys(settings: Settings, gate: Gate) -> Iterator[Mapping[str, Any]]:
     """Yields the number of tools that exist for each key."""
     tools = gate.runtime.catalog().tools
     for key in settings.auth.keys:
-        visible = gate.runtime.visible(CallContext(Identity(key.actor, key.permissions, key.id, key.roles), "-", "-"))
+        visible = gate.runtime.visible(CallContext(key.hashed().identity, "-", "-"))
         shown = len(tools) if visible is None else sum(map(visible, tools))
         yield {"id": key.id, "actor": key.actor, "roles": list(key.roles), "tools": shown}
