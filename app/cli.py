@@ -259,9 +259,7 @@ def connections(as_json: bool, url: str | None, key: str | None, config: Path | 
     multiple=True,
     help="A permission of the actor; may be repeated. Default: as in auth.keys.",
 )
-@click.option(
-    "--role", "roles", multiple=True, help="A role of the actor; may be repeated. Default: as in auth.keys."
-)
+@click.option("--role", "roles", multiple=True, help="A role of the actor; may be repeated. Default: as in auth.keys.")
 @click.option("--query", default="", help="Also report the rank of the tool among those that these words find.")
 @_as_json
 @with_config
@@ -379,7 +377,9 @@ def key() -> None:
     show_default=True,
     help="A permission of the actor; may be repeated.",
 )
-@click.option("--role", "roles", multiple=True, help="A role of the actor, which rules ask for as role:NAME; may be repeated.")
+@click.option(
+    "--role", "roles", multiple=True, help="A role of the actor; rules ask for it by role:NAME. May be repeated."
+)
 @click.option("--not-before", metavar="TIME", help="The key is good from then on: 2027-01-31T00:00:00Z.")
 @click.option("--expires-at", metavar="TIME", help="The key is good until then: 2027-01-31T00:00:00Z.")
 @click.option("--expires-in", metavar="DURATION", help="The same, counted from now: 90d, 12h or 30m.")

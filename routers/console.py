@@ -88,8 +88,8 @@ class MapColumns(BaseModel):
 
 
 class GateMap(BaseModel):
-    """*held*: the number of quarantined tools; *suspicious*: ids of suspicious tools in use. Both only
-    for callers with ``ops:read``."""
+    """*held*: the number of quarantined tools; *suspicious*: ids of suspicious tools in use; *hidden*: tools that the
+    caller itself may not use, 500 at most, at ``/``. All three only for callers with ``ops:read``."""
 
     version: str
     path: str
@@ -99,6 +99,7 @@ class GateMap(BaseModel):
     upstreams: list[MapUpstream]
     rows: list[MapRow]
     columns: MapColumns
+    hidden: MapColumns
 
 
 class TrafficTotals(BaseModel):

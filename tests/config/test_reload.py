@@ -110,7 +110,11 @@ OTHERS = [{"id": each, "sha256": each * 64, "actor": "ben"} for each in "bc"]
             ["a", "crasher"],
             "2 keys added, 1 suspended; access: 1 rule; upstreams: crasher added",
         ),
-        ({"auth": {"keys": OTHERS[:1]}, "quota": {"per_actor": 5}}, ["c"], "1 key added, 1 removed; quota; upstreams: c added, a removed"),
+        (
+            {"auth": {"keys": OTHERS[:1]}, "quota": {"per_actor": 5}},
+            ["c"],
+            "1 key added, 1 removed; quota; upstreams: c added, a removed",
+        ),
         ({"auth": {"keys": [{**KEY, "roles": ["lead"]}]}}, ["a"], "1 key changed"),
         ({"auth": {"keys": [KEY], "approval_ttl_s": 5}}, ["a"], "auth"),
     ],

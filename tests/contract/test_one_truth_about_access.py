@@ -63,7 +63,7 @@ async def test_explain_the_console_and_the_gate_agree(
         (due,) = (each for each in service.app.state.gate.runtime.catalog().tools if each.startswith(f"{DUE}#"))
         for key in KEYS:
             operator = {"Authorization": f"Bearer {OPERATOR_KEY}"}
-            tool = await service.http.get(f"/console/api/tool?id={due}&key={key}", headers=operator)
+            tool = await service.http.get("/console/api/tool", params={"id": due, "key": key}, headers=operator)
             caller = {"Authorization": f"Bearer {secret(key)}"}
             shown = await service.http.get("/console/api/map?path=/", headers=caller)
             tried = {"id": due, "args": {"start": "2026-01-01"}, "dry_run": True}
@@ -72,5 +72,5 @@ async def test_explain_the_console_and_the_gate_agree(
             assert policy["key"] == key
             by_console |= {key} if policy["usable"] else set()
             by_browse |= {key} if due in shown.json()["columns"]["id"] else set()
-            by_call |= {key} if run.json()["envelope"].get("code") != "HYDRATE_FAILED" else set()
+            by_call |= {key} if run.json()["envelope"].get("error") != "HYDRATE_FAILED" else set()
     assert (by_command, by_console, by_browse, by_call) == (seen, seen, seen, seen)

@@ -140,7 +140,7 @@ def parse_granted(permissions: Iterable[str]) -> tuple[str, ...]:
     found = parse_permissions(",".join(permissions))
     if role := next((each.removeprefix(ROLE_PREFIX) for each in found if each.startswith(ROLE_PREFIX)), None):
         raise ValueError(
-            f"{ROLE_PREFIX}{role} is a role, not a permission: put {role} under roles of a key (key new --role {role}), "
+            f"{ROLE_PREFIX}{role} is a role, not a permission: put {role} under roles of a key (key new --role {role}) "
             "or into the roles claim of a token"
         )
     return found

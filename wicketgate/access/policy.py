@@ -32,8 +32,8 @@ class AccessRule:
     """*match* is ``namespace:name`` with ``*``, ``?`` and ``[...]``, in the tool's own case.
 
     *require* lists permissions and roles (``role:lead``) that are all needed, *require_any* those of which one is
-    needed; *resource* with *action* is the permission ``<resource>:<action>``. No caller sees ``internal`` tools. *when* limits the rule to
-    some callers or calls. *approval*: ``always`` is one of the caller, a Need one of others.
+    needed; *resource* with *action* is the permission ``<resource>:<action>``. No caller sees ``internal`` tools.
+    *when* limits the rule to some callers or calls. *approval*: ``always`` is one of the caller, a Need one of others.
     """
 
     match: str

@@ -30,7 +30,7 @@ class KeySettings(Section):
     permissions: tuple[str, ...] = ("tools:*",)
     """Permissions of the actor: ``tools:*``, ``tools:<namespace>:*``, ``ops:read``, or names that rules ask for."""
     roles: tuple[str, ...] = ()
-    """Roles of the actor: ``lead``. Rules ask for them by ``require: ["role:lead"]``, ``approval: {by: "role:lead"}`` and
+    """Roles of the actor: ``lead``. Rules ask for one by ``require: ["role:lead"]``, ``approval: {by: "role:lead"}`` or
     ``when: "'lead' in roles"``."""
     suspended: bool = False
     """True: the key is refused, and what it has started ends."""
