@@ -1,0 +1,100 @@
+"""Careless settings, each with what to do about it (OPS-421). Reads no file."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from ipaddress import ip_network
+from urllib.parse import urlsplit
+
+from wicketgate.access.identity import hash_key
+from wicketgate.config.settings import LOOPBACK_HOSTS, Settings
+
+_WIDEST_PREFIX = 7
+"""Of networks: 10.0.0.0/8 and fc00::/7 belong to somebody, wider ones to everybody."""
+_TLS = "put TLS in front, and set server.public_url to its https:// address"
+_FEWEST_CHARACTERS = 8
+_SHORTEST_SECRET = 8
+_WORDS = (
+    *("", "admin", "changeme", "default", "demo", "hello", "key", "letmein", "local", "password", "root", "secret"),
+    *("test", "token", "wg", "wicketgate", "123456", "12345678"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Careless:
+    """*field* is the setting or the file, *advice* what the operator changes."""
+
+    field: str
+    advice: str
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.advice}"
+
+
+def careless(settings: Settings, readable: str = "") -> list[Careless]:
+    """Returns the careless settings. *readable* is the text of the configuration file if other users may read it."""
+    return [Careless(*each) for each in (*_open(settings), *_weak(settings), *_plain(settings, readable))]
+
+
+def _open(settings: Settings) -> Iterator[tuple[str, str]]:
+    server, front = settings.server, settings.auth.trusted_headers
+    networks = {"server.trusted_proxies": server.trusted_proxies}
+    if front is not None:
+        networks["auth.trusted_headers.addresses"] = front.addresses
+    for field, addresses in networks.items():
+        if wide := next((each for each in addresses if ip_network(each).prefixlen < _WIDEST_PREFIX), None):
+            yield field, f"{wide} trusts every client to say who it is; list the addresses of your proxies only"
+    if any(each.removesuffix(":*") == "*" for each in server.allowed_hosts):
+        yield "server.allowed_hosts", "* lets a web page reach this service by DNS rebinding; list the host names"
+    if "*" in server.allowed_origins:
+        yield "server.allowed_origins", "* lets every web page read answers; list the origins"
+    if server.host not in LOOPBACK_HOSTS and not server.public_url.startswith("https:"):
+        yield "server.host", f"{server.host} is reachable from other machines by plain http; {_TLS}"
+
+
+def _weak(settings: Settings) -> Iterator[tuple[str, str]]:
+    auth = settings.auth
+    front = [] if auth.trusted_headers is None else [each.get_secret_value() for each in auth.trusted_headers.secrets]
+    audit = [] if auth.digest_key is None else [auth.digest_key]
+    keys = {"auth.seal_keys": auth.ring(), "auth.audit_key": audit, "auth.trusted_headers.secrets": front}
+    for field, values in keys.items():
+        if any(map(_repeats, values)):
+            yield field, "is easy to guess, because few characters repeat; make one with: openssl rand -base64 48"
+    hashes = set(map(hash_key, _WORDS))
+    for key in auth.keys:
+        if key.sha256 in hashes:
+            yield (
+                f"auth.keys.{key.id}.sha256",
+                "is the hash of a common word or of nothing; wicketgate key new makes a key",
+            )
+
+
+def _plain(settings: Settings, readable: str) -> Iterator[tuple[str, str]]:
+    given = set(settings.auth.secrets())
+    for upstream in settings.upstreams:
+        own = set(upstream.secrets())
+        given |= own
+        for field in ("url", "openapi", "base_url"):
+            if (own or upstream.oauth) and _is_exposed(getattr(upstream, field)):
+                yield f"upstreams.{upstream.name}.{field}", _EXPOSED
+    for number, model in enumerate((settings.model, *settings.model.fallbacks)):
+        if model.api_key is not None:
+            given.add(model.api_key.get_secret_value())
+            if _is_exposed(model.base_url):
+                yield f"model.{f'fallbacks[{number - 1}].' if number else ''}base_url", _EXPOSED
+    if any(len(each) >= _SHORTEST_SECRET and each in readable for each in given - settings.from_variables.keys()):
+        yield str(settings.from_file), "other users may read the secrets in it; chmod o-r, or write them as ${VARIABLE}"
+
+
+_EXPOSED = "credentials go there over plain http, where others can read them; use https://"
+
+
+def _is_exposed(url: str) -> bool:
+    parts = urlsplit(url)
+    return parts.scheme == "http" and parts.hostname not in LOOPBACK_HOSTS
+
+
+def _repeats(key: str) -> bool:
+    """Returns whether *key* has few different characters, or is one piece again and again."""
+    return len(set(key)) < _FEWEST_CHARACTERS or any(
+        key.startswith(key[length:]) for length in range(1, len(key) // 2 + 1)
+    )
