@@ -128,14 +128,7 @@ def serve(config: Path | None, host: str | None, port: int | None, watch: bool, 
     help="Work in this folder: paths in the configuration are read from there.",
 )
 @with_identity
-def mcp(
-    config: Path | None,
-    face: str | None,
-    folder: Path | None,
-    actor: str,
-    permissions: tuple[str, ...],
-    roles: tuple[str, ...],
-) -> None:
+def mcp(config: Path | None, face: str | None, folder: Path | None, **who: Any) -> None:
     """Serve one face over stdin and stdout, for MCP clients that start their servers.
 
     Logs go to stderr. Every call is made as --actor. auth.keys do not matter here: the client that starts this process
@@ -146,7 +139,7 @@ def mcp(
     if folder is not None:
         config = config and config.absolute()
         os.chdir(folder)
-    identity = parse_identity(actor, permissions, roles)
+    identity = parse_identity(**who)
     settings = load_settings(config)
     serve_mcp(settings, face or settings.mcp.face, identity)
 
@@ -263,22 +256,13 @@ def connections(as_json: bool, url: str | None, key: str | None, config: Path | 
 @click.option("--query", default="", help="Also report the rank of the tool among those that these words find.")
 @_as_json
 @with_config
-def explain(
-    tool: str,
-    key_id: str | None,
-    actor: str | None,
-    permissions: tuple[str, ...],
-    roles: tuple[str, ...],
-    query: str,
-    as_json: bool,
-    config: Path | None,
-) -> None:
+def explain(tool: str, query: str, as_json: bool, config: Path | None, **who: Any) -> None:
     """Explain why TOOL is visible, hidden, or waits for approval.
 
     TOOL is an id, namespace:name, or the tool's own name. Connects to the upstreams, and calls nothing.
     """
     settings = load_settings(config)
-    identity = _identity(settings, key_id, actor, permissions, roles)
+    identity = _identity(settings, **who)
     from app.commands.explain import explain_tool
 
     sys.exit(asyncio.run(explain_tool(settings, tool, identity, query, as_json=as_json)))
@@ -533,17 +517,14 @@ def _identity(
     """Returns the identity of a key as the gate has it, with *permissions* and *roles* in place of its own if given."""
     if key_id is None:
         actor = actor or _only_actor(settings)
-    given = [key.hashed().identity for key in settings.auth.keys]
+    given = (key.hashed().identity for key in settings.auth.keys)
     keys = [each for each in given if key_id in (None, each.key_id) and actor in (None, each.actor)]
-    if not keys and key_id is not None:
-        raise click.UsageError(f"auth.keys has no key {key_id}{f' of {actor}' if actor else ''}")
-    if not keys and not permissions:
-        raise click.UsageError(f"auth.keys has no key of {actor}; give its permissions with --permission")
-    if not keys:
-        return parse_identity(actor or "", permissions, roles)
-    first = keys[0]
-    if len({(each.permissions, each.roles) for each in keys}) > 1 and not (permissions and roles):
-        click.echo(f"For the key {first.key_id}, the first of {len(keys)} of {actor}; --key names another.", err=True)
+    if not keys and (key_id is not None or not permissions):
+        which = f"with the id {key_id}" if key_id is not None else f"of {actor}; give its permissions with --permission"
+        raise click.UsageError(f"auth.keys has no key {which}")
+    if len(set(keys)) > 1:
+        click.echo(f"For {keys[0].key_id}, the first key of {actor}; --key names another.", err=True)
+    first = keys[0] if keys else Identity(actor or "")
     asked = parse_identity(first.actor, permissions or first.permissions, roles or first.roles)
     return replace(asked, key_id=first.key_id)
 

@@ -22,7 +22,7 @@ from wicketgate.catalog.card import one_line
 from wicketgate.catalog.catalog import Catalog
 from wicketgate.config.plugins import plugin_lines
 from wicketgate.config.settings import Settings
-from wicketgate.config.settings_file import careless_settings, no_upstreams_line
+from wicketgate.config.settings_file import careless_lines, no_upstreams_line
 from wicketgate.gate import Gate
 from wicketgate.gateway.upstream_reports import UpstreamReport
 from wicketgate.ports import CallContext, HasLeftOut, HasNotes
@@ -188,7 +188,7 @@ async def find(
     counts = _summary(catalog, upstreams, connected=len(upstreams) - len(down), held=held.total())
     stale = [name for name in troubles if name not in down]
     more = [f"not in use: the tools that {', '.join(stale)} lists now"] if stale else []
-    careless = [printable(str(each)) for each in careless_settings(settings)]
+    careless = list(map(printable, careless_lines(settings)))
     lines_of_notes, lines_of_faults = list(map(printable, notes)), list(map(printable, faults))
     return Findings(upstreams, keys, lines_of_notes, lines_of_faults, [counts, *more], issuers, careless=careless)
 
@@ -224,7 +224,7 @@ def show(findings: Findings, *, everything: bool) -> None:
         )
     # Careless settings, then the faults.
     for line in findings.careless:
-        out.print(Text(f"careless: {line}", "yellow"))
+        out.print(Text(line, "yellow"))
     faults = findings.faults if everything else list(_shortened(findings.faults))
     for fault in faults:
         out.print(Text(fault, "red"))

@@ -1,7 +1,6 @@
 """Careless settings, each with what to do about it (OPS-421). Reads no file."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from ipaddress import ip_network
 from urllib.parse import urlsplit
 
@@ -13,26 +12,13 @@ _WIDEST_PREFIX = 7
 _TLS = "put TLS in front, and set server.public_url to its https:// address"
 _FEWEST_CHARACTERS = 8
 _SHORTEST_SECRET = 8
-_WORDS = (
-    *("", "admin", "changeme", "default", "demo", "hello", "key", "letmein", "local", "password", "root", "secret"),
-    *("test", "token", "wg", "wicketgate", "123456", "12345678"),
-)
+_WORDS = "admin changeme default demo hello key letmein local password root secret test token wg wicketgate 12345678"
 
 
-@dataclass(frozen=True, slots=True)
-class Careless:
-    """*field* is the setting or the file, *advice* what the operator changes."""
-
-    field: str
-    advice: str
-
-    def __str__(self) -> str:
-        return f"{self.field}: {self.advice}"
-
-
-def careless(settings: Settings, readable: str = "") -> list[Careless]:
-    """Returns the careless settings. *readable* is the text of the configuration file if other users may read it."""
-    return [Careless(*each) for each in (*_open(settings), *_weak(settings), *_plain(settings, readable))]
+def careless(settings: Settings, readable: str = "") -> dict[str, str]:
+    """Returns by setting what the operator should change. *readable* is the text of the configuration file if other
+    users may read it."""
+    return dict((*_open(settings), *_weak(settings), *_plain(settings, readable)))
 
 
 def _open(settings: Settings) -> Iterator[tuple[str, str]]:
@@ -52,20 +38,22 @@ def _open(settings: Settings) -> Iterator[tuple[str, str]]:
 
 
 def _weak(settings: Settings) -> Iterator[tuple[str, str]]:
-    auth = settings.auth
-    front = [] if auth.trusted_headers is None else [each.get_secret_value() for each in auth.trusted_headers.secrets]
-    audit = [] if auth.digest_key is None else [auth.digest_key]
-    keys = {"auth.seal_keys": auth.ring(), "auth.audit_key": audit, "auth.trusted_headers.secrets": front}
+    auth, front = settings.auth, settings.auth.trusted_headers
+    secrets = () if front is None else front.secrets
+    keys = {
+        "auth.seal_keys": auth.seal_keys,
+        "auth.audit_key": (auth.audit_key,),
+        "auth.trusted_headers.secrets": secrets,
+    }
     for field, values in keys.items():
-        if any(map(_repeats, values)):
+        if any(each is not None and _repeats(each.get_secret_value()) for each in values):
             yield field, "is easy to guess, because few characters repeat; make one with: openssl rand -base64 48"
-    hashes = set(map(hash_key, _WORDS))
-    for key in auth.keys:
-        if key.sha256 in hashes:
-            yield (
-                f"auth.keys.{key.id}.sha256",
-                "is the hash of a common word or of nothing; wicketgate key new makes a key",
-            )
+    common = set(map(hash_key, ("", *_WORDS.split())))
+    for key in (each for each in auth.keys if each.sha256 in common):
+        yield (
+            f"auth.keys.{key.id}.sha256",
+            "is the hash of a common word or of nothing; make one with: wicketgate key new",
+        )
 
 
 def _plain(settings: Settings, readable: str) -> Iterator[tuple[str, str]]:

@@ -18,7 +18,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from wicketgate.config.careless import Careless, careless
+from wicketgate.config.careless import careless
 from wicketgate.config.client_entries import Loc, spread_entries
 from wicketgate.config.faults import faults
 from wicketgate.config.settings import Settings
@@ -125,13 +125,13 @@ def unshared(name: str, flags: int) -> int:
     return os.open(name, flags, 0o644)
 
 
-def careless_settings(settings: Settings) -> list[Careless]:
-    """Returns the careless settings, and whether other users may read secrets in the configuration file."""
+def careless_lines(settings: Settings) -> list[str]:
+    """Returns a line for each careless setting, and for secrets in a configuration file that other users may read."""
     file, readable = settings.from_file, ""
     with suppress(OSError):
         if file is not None and file.stat().st_mode & stat.S_IROTH:
             readable = file.read_text(encoding="utf-8", errors="replace")
-    return careless(settings, readable)
+    return [f"careless: {field}: {advice}" for field, advice in careless(settings, readable).items()]
 
 
 def _lines(found: list[str]) -> str:
@@ -162,8 +162,8 @@ def configuration_line(path: Path | None, environ: Mapping[str, str]) -> str:
 def log_configuration(settings: Settings, environ: Mapping[str, str] | None = None) -> None:
     """Logs which file is in force, what in it is careless, and that it has no upstreams."""
     log.info("%s", configuration_line(settings.from_file, os.environ if environ is None else environ))
-    for each in careless_settings(settings):
-        log.warning("careless: %s", each)
+    for line in careless_lines(settings):
+        log.warning("%s", line)
     if line := no_upstreams_line(settings):
         log.warning("%s", line)
 
