@@ -4,6 +4,8 @@ from collections.abc import Iterator
 from ipaddress import ip_network
 from urllib.parse import urlsplit
 
+from pydantic import SecretStr
+
 from wicketgate.access.identity import hash_key
 from wicketgate.config.settings import LOOPBACK_HOSTS, Settings
 
@@ -39,21 +41,18 @@ def _open(settings: Settings) -> Iterator[tuple[str, str]]:
 
 def _weak(settings: Settings) -> Iterator[tuple[str, str]]:
     auth, front = settings.auth, settings.auth.trusted_headers
-    secrets = () if front is None else front.secrets
-    keys = {
+    keys: dict[str, tuple[SecretStr | None, ...]] = {
         "auth.seal_keys": auth.seal_keys,
         "auth.audit_key": (auth.audit_key,),
-        "auth.trusted_headers.secrets": secrets,
     }
+    if front is not None:
+        keys["auth.trusted_headers.secrets"] = front.secrets
     for field, values in keys.items():
         if any(each is not None and _repeats(each.get_secret_value()) for each in values):
             yield field, "is easy to guess, because few characters repeat; make one with: openssl rand -base64 48"
     common = set(map(hash_key, ("", *_WORDS.split())))
     for key in (each for each in auth.keys if each.sha256 in common):
-        yield (
-            f"auth.keys.{key.id}.sha256",
-            "is the hash of a common word or of nothing; make one with: wicketgate key new",
-        )
+        yield f"auth.keys.{key.id}.sha256", "is the hash of a common word; make one with: wicketgate key new"
 
 
 def _plain(settings: Settings, readable: str) -> Iterator[tuple[str, str]]:
@@ -83,6 +82,5 @@ def _is_exposed(url: str) -> bool:
 
 def _repeats(key: str) -> bool:
     """Returns whether *key* has few different characters, or is one piece again and again."""
-    return len(set(key)) < _FEWEST_CHARACTERS or any(
-        key.startswith(key[length:]) for length in range(1, len(key) // 2 + 1)
-    )
+    lengths = range(1, len(key) // 2 + 1)
+    return len(set(key)) < _FEWEST_CHARACTERS or any(key.startswith(key[length:]) for length in lengths)

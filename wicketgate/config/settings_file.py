@@ -90,17 +90,12 @@ def load_settings(
 
 def _refuse_changeable(settings: Settings) -> None:
     """Raises ConfigError for a file that the gate believes and that other users may change."""
+    own = {"": settings.from_file, "auth.key_file": settings.auth.key_file, "pins.file": settings.pins.file}
+    others = {"network.ca_file": settings.network.ca_file, "storage.url": settings.storage.sqlite_file}
     documents = {f"upstreams.{each.name}.openapi": each.openapi for each in settings.upstreams}
-    files = {
-        "": settings.from_file,
-        "auth.key_file": settings.auth.key_file,
-        "pins.file": settings.pins.file,
-        "network.ca_file": settings.network.ca_file,
-        "storage.url": settings.storage.sqlite_file,
-        **{setting: None if "://" in document else document for setting, document in documents.items()},
-    }
+    files = [(setting, Path(file)) for setting, file in {**own, **others, **documents}.items() if file]
     own_groups = {os.getegid(), *os.getgroups()}
-    for setting, file in ((setting, Path(file)) for setting, file in files.items() if file):
+    for setting, file in files:
         with suppress(OSError):
             status = file.stat()
             if may_be_changed(status.st_mode, status.st_gid, own_groups):
