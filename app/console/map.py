@@ -232,7 +232,7 @@ def _draw(catalog: Catalog, visible: Visible | None, path: str, everything: bool
             counts[item.server] = counts.get(item.server, 0) + 1
             behind += 1
     if everything and visible is not None and is_root(parse_path(path)):
-        hidden.add(list(islice((each for each in catalog.items if not visible(each)), _MOST_NAMED)))
+        hidden.add(list(islice((each.id for each in catalog.items.values() if not visible(each.id)), _MOST_NAMED)))
     return _Drawn(rows, columns.written(), counts, behind, hidden.written())
 
 

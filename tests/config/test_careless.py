@@ -35,7 +35,7 @@ def model(**more: Any) -> dict[str, Any]:
     return {"model": {"provider": "openai-chat", "model": "m", **more}}
 
 
-LAN = {"server": {"host": "0.0.0.0"}, "auth": {"keys": [KEY]}}
+LAN: dict[str, Any] = {"server": {"host": "0.0.0.0"}, "auth": {"keys": [KEY]}}
 TOKEN = {"headers": {"Authorization": f"Bearer {GOOD}"}}
 
 

@@ -28,7 +28,7 @@ def test_the_defaults_listen_on_loopback_and_need_no_file() -> None:
     assert settings.engine.max_iterations is None
 
 
-@requirement("OPS-1")
+@requirement("OPS-1", "ACCESS-272")
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
