@@ -224,7 +224,7 @@ def show(findings: Findings, *, everything: bool) -> None:
         )
     # Careless settings, then the faults.
     for line in findings.careless:
-        out.print(Text(line, "yellow"))
+        out.print(Text(f"careless: {line}", "yellow"))
     faults = findings.faults if everything else list(_shortened(findings.faults))
     for fault in faults:
         out.print(Text(fault, "red"))

@@ -252,8 +252,8 @@ async def test_a_reload_is_announced_if_it_can_change_what_callers_see_and_other
     def with_rule(when: str, **sections: Any) -> Settings:
         return settings(one("a"), access=[{"match": "a:*", "when": when, "effect": "deny"}], **sections)
 
-    def with_key(*permissions: str, actor: str = "ada", sha256: str = "0" * 64) -> Settings:
-        keys = [{"id": "k", "sha256": sha256, "actor": actor, "permissions": permissions}]
+    def with_key(*permissions: str, actor: str = "ada", sha256: str = "0" * 64, **more: Any) -> Settings:
+        keys = [{"id": "k", "sha256": sha256, "actor": actor, "permissions": permissions, **more}]
         return with_rule("actor == 'bob'", auth={"keys": keys})
 
     async with running(settings(one("a"))) as house:
@@ -270,11 +270,12 @@ async def test_a_reload_is_announced_if_it_can_change_what_callers_see_and_other
             with_key("tools:a:*"),  # a key with other permissions
             with_key("tools:a:*", actor="bob"),  # a key of another actor
             with_key("tools:a:*", actor="bob", sha256="1" * 64),  # another key
+            with_key("tools:a:*", actor="bob", sha256="1" * 64, roles=["lead"]),  # other roles
         ):
             await house.applied.apply(wanted)
             announced.append(len(access))
             access.clear()
-    assert announced == [1, 0, 0, 1, 0, 1, 1, 0]
+    assert announced == [1, 0, 0, 1, 0, 1, 1, 0, 1]
     assert catalog == [], "the tools are those that they were"
 
 

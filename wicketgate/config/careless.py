@@ -10,7 +10,7 @@ from wicketgate.access.identity import hash_key
 from wicketgate.config.settings import LOOPBACK_HOSTS, Settings
 
 _WIDEST_PREFIX = 7
-"""Of networks: 10.0.0.0/8 and fc00::/7 belong to somebody, wider ones to everybody."""
+"""10.0.0.0/8 and fc00::/7 are private networks; a wider network contains public addresses."""
 _TLS = "put TLS in front, and set server.public_url to its https:// address"
 _FEWEST_CHARACTERS = 8
 _SHORTEST_SECRET = 8
@@ -58,7 +58,7 @@ def _weak(settings: Settings) -> Iterator[tuple[str, str]]:
 def _plain(settings: Settings, readable: str) -> Iterator[tuple[str, str]]:
     given = set(settings.auth.secrets())
     for upstream in settings.upstreams:
-        own = set(upstream.secrets())
+        own = {each for each in upstream.secrets() if len(each) >= _SHORTEST_SECRET}
         given |= own
         for field in ("url", "openapi", "base_url"):
             if (own or upstream.oauth) and _is_exposed(getattr(upstream, field)):

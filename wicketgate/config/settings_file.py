@@ -126,7 +126,7 @@ def careless_lines(settings: Settings) -> list[str]:
     with suppress(OSError):
         if file is not None and file.stat().st_mode & stat.S_IROTH:
             readable = file.read_text(encoding="utf-8", errors="replace")
-    return [f"careless: {field}: {advice}" for field, advice in careless(settings, readable).items()]
+    return [f"{field}: {advice}" for field, advice in careless(settings, readable).items()]
 
 
 def _lines(found: list[str]) -> str:
@@ -158,7 +158,7 @@ def log_configuration(settings: Settings, environ: Mapping[str, str] | None = No
     """Logs which file is in force, what in it is careless, and that it has no upstreams."""
     log.info("%s", configuration_line(settings.from_file, os.environ if environ is None else environ))
     for line in careless_lines(settings):
-        log.warning("%s", line)
+        log.warning("careless: %s", line)
     if line := no_upstreams_line(settings):
         log.warning("%s", line)
 

@@ -29,7 +29,7 @@ _NO_SECRET_NAME = re.compile(
 
 def is_secret_name(name: str, *, by_default: bool = False) -> bool:
     """Returns whether a value of this name is masked in what an upstream says. Values that stand in ordinary data by
-    their nature are not (UP-62). *by_default*: any other is."""
+    their nature are not (UP-62). With *by_default* every name is one of a secret unless it is known to be harmless."""
     return (by_default or SECRET_NAME.search(name) is not None) and _NO_SECRET_NAME.search(name) is None
 
 
