@@ -6,6 +6,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -141,7 +142,7 @@ def console(config: Path | None) -> None:
     help="Work in this folder: paths in the configuration are read from there.",
 )
 @with_identity
-def mcp(config: Path | None, face: str | None, folder: Path | None, actor: str, permissions: tuple[str, ...]) -> None:
+def mcp(config: Path | None, face: str | None, folder: Path | None, **who: Any) -> None:
     """Serve one face over stdin and stdout, for MCP clients that start their servers.
 
     Logs go to stderr. Every call is made as --actor. auth.keys do not matter here: the client that starts this process
@@ -152,7 +153,7 @@ def mcp(config: Path | None, face: str | None, folder: Path | None, actor: str, 
     if folder is not None:
         config = config and config.absolute()
         os.chdir(folder)
-    identity = parse_identity(actor, permissions)
+    identity = parse_identity(**who)
     settings = load_settings(config)
     serve_mcp(settings, face or settings.mcp.face, identity)
 
@@ -257,6 +258,7 @@ def connections(as_json: bool, url: str | None, key: str | None, config: Path | 
 
 @cli.command(epilog=exit_codes({0: "the actor can call it", 1: "it cannot, or there is no such tool"}))
 @click.argument("tool")
+@click.option("--key", "key_id", help="The id of the key in auth.keys that would call.")
 @click.option("--actor", help="The actor that would call.  [default: the actor of auth.keys, if there is only one]")
 @click.option(
     "--permission",
@@ -264,18 +266,17 @@ def connections(as_json: bool, url: str | None, key: str | None, config: Path | 
     multiple=True,
     help="A permission of the actor; may be repeated. Default: as in auth.keys.",
 )
+@click.option("--role", "roles", multiple=True, help="A role of the actor; may be repeated. Default: as in auth.keys.")
 @click.option("--query", default="", help="Also report the rank of the tool among those that these words find.")
 @_as_json
 @with_config
-def explain(
-    tool: str, actor: str | None, permissions: tuple[str, ...], query: str, as_json: bool, config: Path | None
-) -> None:
+def explain(tool: str, query: str, as_json: bool, config: Path | None, **who: Any) -> None:
     """Explain why TOOL is visible, hidden, or waits for approval.
 
     TOOL is an id, namespace:name, or the tool's own name. Connects to the upstreams, and calls nothing.
     """
     settings = load_settings(config)
-    identity = _identity(settings, actor or _only_actor(settings), permissions)
+    identity = _identity(settings, **who)
     from app.commands.explain import explain_tool
 
     sys.exit(asyncio.run(explain_tool(settings, tool, identity, query, as_json=as_json)))
@@ -374,7 +375,9 @@ def key() -> None:
     show_default=True,
     help="A permission of the actor; may be repeated.",
 )
-@click.option("--role", "roles", multiple=True, help="A role of the actor, for approvals; may be repeated.")
+@click.option(
+    "--role", "roles", multiple=True, help="A role of the actor; rules ask for it by role:NAME. May be repeated."
+)
 @click.option("--not-before", metavar="TIME", help="The key is good from then on: 2027-01-31T00:00:00Z.")
 @click.option("--expires-at", metavar="TIME", help="The key is good until then: 2027-01-31T00:00:00Z.")
 @click.option("--expires-in", metavar="DURATION", help="The same, counted from now: 90d, 12h or 30m.")
@@ -518,18 +521,27 @@ def _only_actor(settings: Settings) -> str:
         raise click.UsageError("auth.keys is empty, so there is no actor to take; give --actor NAME --permission '*'")
     if len(actors) > 1:
         shown = ", ".join(actors[:_MOST_ACTORS]) + (", ..." if len(actors) > _MOST_ACTORS else "")
-        raise click.UsageError(f"auth.keys has keys of {shown}; say for whom with --actor")
+        raise click.UsageError(f"auth.keys has keys of {shown}; say for whom with --actor, or with --key ID")
     click.echo(f"For {actors[0]}, the only actor of auth.keys; --actor names another.", err=True)
     return actors[0]
 
 
-def _identity(settings: Settings, actor: str, permissions: tuple[str, ...]) -> Identity:
-    if permissions:
-        return parse_identity(actor, permissions)
-    for key in settings.auth.keys:
-        if key.actor == actor:
-            return Identity(actor, key.permissions)
-    raise click.UsageError(f"auth.keys has no key of {actor}; give its permissions with --permission")
+def _identity(
+    settings: Settings, key_id: str | None, actor: str | None, permissions: tuple[str, ...], roles: tuple[str, ...]
+) -> Identity:
+    """Returns the identity of a key as the gate has it, with *permissions* and *roles* in place of its own if given."""
+    if key_id is None:
+        actor = actor or _only_actor(settings)
+    given = (key.hashed().identity for key in settings.auth.keys)
+    keys = [each for each in given if key_id in (None, each.key_id) and actor in (None, each.actor)]
+    if not keys and (key_id is not None or not permissions):
+        which = f"with the id {key_id}" if key_id is not None else f"of {actor}; give its permissions with --permission"
+        raise click.UsageError(f"auth.keys has no key {which}")
+    if len(set(keys)) > 1:
+        click.echo(f"For {keys[0].key_id}, the first key of {actor}; --key names another.", err=True)
+    first = keys[0] if keys else Identity(actor or "")
+    asked = parse_identity(first.actor, permissions or first.permissions, roles or first.roles)
+    return replace(asked, key_id=first.key_id)
 
 
 def _pretty(document: dict[str, Any]) -> str:

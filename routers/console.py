@@ -5,6 +5,7 @@ A caller sees what the faces would show it. ``ops:read`` shows all of the gate, 
 
 import json
 from collections.abc import AsyncGenerator, Callable, Coroutine
+from functools import partial
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
@@ -12,7 +13,7 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel
 
 from app.console.figures import own_traffic, whole_traffic
-from app.console.live import Feed, Page, TooManyPages
+from app.console.live import Feed, Page, TooManyPages, may_read
 from app.console.map import Maps
 from routers.event_stream import EventStream
 from routers.refusals import refuse
@@ -88,8 +89,8 @@ class MapColumns(BaseModel):
 
 
 class GateMap(BaseModel):
-    """*held*: the number of quarantined tools; *suspicious*: ids of suspicious tools in use. Both only
-    for callers with ``ops:read``."""
+    """*held*: the number of quarantined tools; *suspicious*: ids of suspicious tools in use; *hidden*: tools that the
+    caller itself may not use, 500 at most, at ``/``. All three only for callers with ``ops:read``."""
 
     version: str
     path: str
@@ -99,6 +100,7 @@ class GateMap(BaseModel):
     upstreams: list[MapUpstream]
     rows: list[MapRow]
     columns: MapColumns
+    hidden: MapColumns
 
 
 class TrafficTotals(BaseModel):
@@ -198,7 +200,7 @@ def console_router(gate: Gate, feed: Feed, heartbeat_s: float) -> APIRouter:
         await runtime.browsing.prepare(context)
         visible, tools = runtime.visible(context), runtime.catalog().tools
         whole = identity.allows("ops:read")
-        found = whole_traffic(gate.traffic) if whole else own_traffic(gate.traffic, identity.actor)
+        found = whole_traffic(gate.traffic) if whole else own_traffic(gate.traffic, partial(may_read, gate, identity))
         found["totals"]["behind"] = len(tools) if visible is None else sum(map(visible, tools))
         found["totals"]["waiting"] = await gate.approvals.count(identity, everything=whole)
         return TrafficFigures.model_validate(found)

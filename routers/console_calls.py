@@ -1,12 +1,14 @@
 """``/console/api/calls``: the audit as the caller may read it (OPS-246 to OPS-248)."""
 
 import math
+from functools import partial
 from typing import Any, Literal, get_args
 
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel
 
 from app.console.calls import FILTERS, MAX_CHARS, MAX_LIMIT, BadCursor, Filters, list_calls, one_call
+from app.console.live import may_read
 from routers.console import data_router, identity_of
 from routers.json_bodies import SurrogateJson
 from routers.refusals import refuse
@@ -136,7 +138,7 @@ def console_calls_router(gate: Gate) -> APIRouter:
             since, until = _moment(wanted.get("from")), _moment(wanted.get("to"))
         except ValueError:
             return refuse(400, "invalid_request", "from and to are seconds since the epoch")
-        filters = Filters(texts, since, until, _actor_only(request))
+        filters = Filters(texts, since, until, _actor_only(request), partial(may_read, gate, identity_of(request)))
         try:
             return SurrogateJson(
                 await list_calls(gate, filters, cursor[:_MAX_CURSOR_CHARS], int(limit), _actor(request))
@@ -151,7 +153,7 @@ def console_calls_router(gate: Gate) -> APIRouter:
         """One call: its records, the plugins that it passed, and where its time went."""
         call_id = request.path_params["call_id"][:MAX_CHARS]
         try:
-            found = await one_call(gate, call_id, _actor_only(request), _actor(request))
+            found = await one_call(gate, call_id, partial(may_read, gate, identity_of(request)), _actor(request))
         except ReadingsFull as full:
             return _refuse_reading(full)
         if found is None:

@@ -136,7 +136,8 @@ class RecentCall(BaseModel):
 
 class WholeTool(BaseModel):
     """A tool. *traffic*, *pin* and *policy* only with ``ops:read``. A schema or definition that is too large is null.
-    *no_card*: why no search gives it. *traffic*: calls, failed, median in milliseconds."""
+    *no_card*: why no search gives it. *hidden*: the caller itself may not use it, and sees it as an operator.
+    *traffic*: calls, failed, median in milliseconds."""
 
     id: str
     name: str
@@ -145,6 +146,7 @@ class WholeTool(BaseModel):
     upstream_name: str
     path: str
     kind: Literal["tool", "skill"]
+    hidden: bool
     title: str
     description: str
     writes: bool

@@ -17,13 +17,12 @@ from app.commands.check_progress import STATES
 from app.commands.console import console, table
 from app.commands.output import printable, screened_lines
 from wicketgate.access.approvers import Need, can_be_met
-from wicketgate.access.identity import Identity
 from wicketgate.access.issuers import IssuerState
 from wicketgate.catalog.card import one_line
 from wicketgate.catalog.catalog import Catalog
 from wicketgate.config.plugins import plugin_lines
 from wicketgate.config.settings import Settings
-from wicketgate.config.settings_file import no_upstreams_line
+from wicketgate.config.settings_file import careless_lines, no_upstreams_line
 from wicketgate.gate import Gate
 from wicketgate.gateway.upstream_reports import UpstreamReport
 from wicketgate.ports import CallContext, HasLeftOut, HasNotes
@@ -52,7 +51,8 @@ class FoundUpstream:
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """*faults* are the lines that make the check fail, *notes* the others."""
+    """*faults* are the lines that make the check fail, *notes* the others. Careless settings do not: some are right
+    behind a proxy or in a closed network, which the check cannot know."""
 
     upstreams: Sequence[FoundUpstream]
     keys: Sequence[Mapping[str, Any]]
@@ -61,6 +61,7 @@ class Findings:
     summary: Sequence[str]
     issuers: Sequence[IssuerState] = ()
     models: Sequence[ModelTrial] = ()
+    careless: Sequence[str] = ()
 
     def with_models(self, trials: Sequence[ModelTrial]) -> "Findings":
         failed = [trial.line for trial in trials if not trial.ok]
@@ -89,6 +90,7 @@ class Findings:
                 for each in self.issuers
             ],
             "notes": list(self.notes),
+            "careless": list(self.careless),
             "faults": list(self.faults),
             "summary": self.summary[0],
         }
@@ -186,9 +188,9 @@ async def find(
     counts = _summary(catalog, upstreams, connected=len(upstreams) - len(down), held=held.total())
     stale = [name for name in troubles if name not in down]
     more = [f"not in use: the tools that {', '.join(stale)} lists now"] if stale else []
-    return Findings(
-        upstreams, keys, list(map(printable, notes)), list(map(printable, faults)), [counts, *more], issuers
-    )
+    careless = list(map(printable, careless_lines(settings)))
+    lines_of_notes, lines_of_faults = list(map(printable, notes)), list(map(printable, faults))
+    return Findings(upstreams, keys, lines_of_notes, lines_of_faults, [counts, *more], issuers, careless=careless)
 
 
 def show(findings: Findings, *, everything: bool) -> None:
@@ -220,7 +222,9 @@ def show(findings: Findings, *, everything: bool) -> None:
                 ],
             ),
         )
-    # The faults.
+    # Careless settings, then the faults.
+    for line in findings.careless:
+        out.print(Text(f"careless: {line}", "yellow"))
     faults = findings.faults if everything else list(_shortened(findings.faults))
     for fault in faults:
         out.print(Text(fault, "red"))
@@ -335,6 +339,6 @@ def _keys(settings: Settings, gate: Gate) -> Iterator[Mapping[str, Any]]:
     """Yields the number of tools that exist for each key."""
     tools = gate.runtime.catalog().tools
     for key in settings.auth.keys:
-        visible = gate.runtime.visible(CallContext(Identity(key.actor, key.permissions, key.id, key.roles), "-", "-"))
+        visible = gate.runtime.visible(CallContext(key.hashed().identity, "-", "-"))
         shown = len(tools) if visible is None else sum(map(visible, tools))
         yield {"id": key.id, "actor": key.actor, "roles": list(key.roles), "tools": shown}

@@ -167,6 +167,8 @@ class _Connection:
         changed = change.text != before
         new_folder = changed and not path.parent.is_dir()
         copy = replace_client_file(file, change.text, secret=secret) if changed else None
+        if changed and file.path != path.absolute():
+            self.notes.append(f"{path} is a link; what was written is {file.path}")
         if secret and file.path.stat().st_mode & 0o077:
             self.notes.append(
                 f"the entry holds a secret, and others on this machine may read the file: chmod 600 {path}"

@@ -63,7 +63,7 @@ def replace_client_file(file: ClientFile, text: str, *, secret: bool) -> Path | 
             raise ConfigError(f"Cannot write {file.path}: it is read-only")
         _remove_left(file.path)
         try:
-            _create(beside, content, 0o600 if secret or file.data is not None else 0o666)
+            _create(beside, content, 0o600 if secret or file.data is not None else 0o644)
             copy = None
             if file.data is not None:
                 _take_after(beside, file.path)

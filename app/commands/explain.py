@@ -27,7 +27,8 @@ async def explain_tool(settings: Settings, tool: str, identity: Identity, query:
             runtime.learning.words(CallContext(identity, "-", "-")),
         )
     if as_json:
-        found = {"tool": tool, "actor": identity.actor, "usable": usable, "reasons": [line.strip() for line in lines]}
+        who = {"actor": identity.actor, "key": identity.key_id, "roles": list(identity.roles)}
+        found = {"tool": tool, **who, "usable": usable, "reasons": [line.strip() for line in lines]}
         click.echo(json.dumps(found, indent=2))
     else:
         for line in lines:

@@ -21,6 +21,7 @@ from app.commands.import_tools import ALL_TOOLS
 from app.commands.import_variables import Variables, Verbatim
 from app.commands.output import bounded_line, printable
 from wicketgate.config.client_entries import legal_name
+from wicketgate.config.settings_file import unshared
 from wicketgate.errors import ConfigError
 from wicketgate.yaml_text import write_yaml
 
@@ -348,7 +349,7 @@ def _exit_code(imported: Sequence[ImportedServer]) -> int:
 def _write(path: Path, text: str) -> None:
     """Creates the file. An existing file may be the configuration in use, so it is never replaced."""
     try:
-        with path.open("x", encoding="utf-8") as file:
+        with open(path, "x", encoding="utf-8", opener=unshared) as file:
             file.write(text)
     except FileExistsError:
         raise ConfigError(f"{path} exists already; choose another name") from None

@@ -18,7 +18,7 @@ import click
 
 from app.clients import CLIENTS, find_files
 from app.commands.output import bounded_line, printable
-from wicketgate.config.settings_file import find_config
+from wicketgate.config.settings_file import find_config, unshared
 from wicketgate.errors import ConfigError
 
 if TYPE_CHECKING:  # most commands do not need it
@@ -295,7 +295,7 @@ def _create(path: Path, text: str) -> None:
     """Raises ConfigError; then there is no file, or a different one."""
     made = False
     try:
-        with path.open("x", encoding="utf-8") as file:
+        with open(path, "x", encoding="utf-8", opener=unshared) as file:
             made = True
             file.write(text)
             file.flush()

@@ -11,7 +11,7 @@ import click
 from click.core import ParameterSource
 
 from app.commands.output import printable
-from wicketgate.access.identity import ACTOR_PATTERN, Identity, parse_permissions
+from wicketgate.access.identity import ACTOR_PATTERN, Identity, parse_granted
 from wicketgate.config.settings_file import configuration_line, find_config
 from wicketgate.errors import ConfigError
 
@@ -85,7 +85,8 @@ def asked_url(url: str | None) -> str | None:
 
 
 def with_identity(command: F) -> F:
-    """Adds ``--actor`` and ``--permission``, for calls that this process makes itself."""
+    """Adds ``--actor``, ``--permission`` and ``--role``, for calls that this process makes itself."""
+    command = click.option("--role", "roles", multiple=True, help="A role of the actor; may be repeated.")(command)
     command = click.option(
         "--permission",
         "permissions",
@@ -97,11 +98,11 @@ def with_identity(command: F) -> F:
     return click.option("--actor", default="local", show_default=True, help="The actor of the calls.")(command)
 
 
-def parse_identity(actor: str, permissions: Sequence[str]) -> Identity:
+def parse_identity(actor: str, permissions: Sequence[str], roles: Sequence[str] = ()) -> Identity:
     """Raises click.UsageError."""
     if not ACTOR_PATTERN.fullmatch(actor):
         raise click.UsageError("--actor must be letters, digits and ._@:/-, at most 128")
     try:
-        return Identity(actor, parse_permissions(",".join(permissions)))
+        return Identity(actor, parse_granted(permissions), roles=tuple(roles))
     except ValueError as error:
         raise click.UsageError(str(error)) from None

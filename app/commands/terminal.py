@@ -221,7 +221,7 @@ def _run(where: Mapping[str, Any], work: Callable[["GateClient"], Coroutine[None
         raise click.UsageError(
             "there is no ./wicketgate.yaml: --config FILE starts a gate here, --url URL asks one that runs"
         )
-    identity = parse_identity(where["actor"], where["permissions"])
+    identity = parse_identity(where["actor"], where["permissions"], where["roles"])
     settings = Settings() if url else load_settings(config)
     if not url:
         number = len(settings.upstreams)

@@ -2,12 +2,12 @@
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
 from typing import Any, Literal
 
-from app.console.live import name_of
+from app.console.live import Readable, name_of
 from wicketgate.gate import Gate
 from wicketgate.gateway.audit import AuditRecord
 from wicketgate.gateway.traffic import Kept
@@ -39,15 +39,17 @@ class BadCursor(Exception):
 @dataclass(frozen=True, slots=True)
 class Filters:
     """*texts* by the names of FILTERS: *tool* and *q* are parts of a text, *q* of any; the others are exact. The
-    *outcome* ``error`` is that of calls whose tool answered with an error. *actor_only*: of this actor alone."""
+    *outcome* ``error`` is that of calls whose tool answered with an error. *actor_only*: of this actor alone.
+    *readable* is the test of each record."""
 
-    texts: Mapping[str, str] = field(default_factory=dict)
-    since: float | None = None
-    until: float | None = None
-    actor_only: str | None = None
+    texts: Mapping[str, str]
+    since: float | None
+    until: float | None
+    actor_only: str | None
+    readable: Readable
 
     def fits(self, record: AuditRecord) -> bool:
-        if self.actor_only is not None and record.actor != self.actor_only:
+        if not self.readable(record.actor, record.tool_id, record.server):
             return False
         if (self.since is not None and record.at < self.since) or (self.until is not None and record.at > self.until):
             return False
@@ -146,7 +148,8 @@ async def _read_older(
             if len(found) >= limit:
                 return found, before
             before = str(row["timestamp"]), str(row["call_id"])
-            if _mark(before[0], str(row["operation"]), before[1]) not in known:
+            seen = _mark(before[0], str(row["operation"]), before[1]) in known
+            if not seen and filters.readable(_text(row["actor"]), _text(row["tool_id"]), _text(row["server"])):
                 found.append(row)
         if len(rows) < MAX_LIMIT:
             return found, None
@@ -180,7 +183,7 @@ def _read_cursor(cursor: str) -> tuple[int | None, tuple[str, str] | None]:
     raise BadCursor
 
 
-async def one_call(gate: Gate, call_id: str, actor_only: str | None, reader: str) -> Mapping[str, Any] | None:
+async def one_call(gate: Gate, call_id: str, readable: Readable, reader: str) -> Mapping[str, Any] | None:
     """Returns all records of one call, the first one first, and where its time went; None if there are none that the
     caller, the actor *reader*, may see. Raises ReadingsFull."""
     if not _CALL_ID.fullmatch(call_id):
@@ -189,7 +192,7 @@ async def one_call(gate: Gate, call_id: str, actor_only: str | None, reader: str
 
     def take(record: dict[str, Any]) -> None:
         mark = record["operation"], record["phase"]
-        if mark not in marks and (actor_only is None or record["actor"] == actor_only):
+        if mark not in marks and readable(record["actor"], record["tool_id"], record["server"]):
             marks.add(mark)
             found.append(record)
 

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from statistics import median
 from typing import Any
 
+from app.console.live import Readable
 from wicketgate.gateway.audit import AuditRecord
 from wicketgate.gateway.traffic import ToolTraffic, Traffic, was_refused
 
@@ -29,10 +30,11 @@ def whole_traffic(traffic: Traffic) -> dict[str, Any]:
     }
 
 
-def own_traffic(traffic: Traffic, actor: str) -> dict[str, Any]:
-    """That of one actor, as far as its records are still kept. Tokens are counted for all together, and left out; so is
-    which door a call came through: all count as ``tool_execute``."""
-    records = [kept.record for kept in traffic.records() if kept.record.actor == actor]
+def own_traffic(traffic: Traffic, readable: Readable) -> dict[str, Any]:
+    """That of one actor, as far as its records are still kept and *readable*. Tokens are counted for all together, and
+    left out; so is which door a call came through: all count as ``tool_execute``."""
+    kept = (each.record for each in traffic.records())
+    records = [each for each in kept if readable(each.actor, each.tool_id, each.server)]
     tools = dict[str, ToolTraffic]()
     executed = [record for record in records if record.operation == "execute"]
     for record in reversed(executed):

@@ -12,6 +12,7 @@ from wicketgate.access.identity import Identity
 from wicketgate.catalog.tool_id import parse_tool_id
 from wicketgate.errors import CatalogError
 from wicketgate.gate import Gate
+from wicketgate.gateway.archive import handle_parts
 from wicketgate.gateway.audit import AuditRecord
 from wicketgate.gateway.upstream_reports import UpstreamReport
 
@@ -21,6 +22,9 @@ MOST_PAGES_OF_ACTOR = 8
 
 News = tuple[str, Mapping[str, Any]]
 """The name of an event, and its data."""
+
+Readable = Callable[[str, str, str], bool]
+"""The test of a record that one caller may read, by its actor, tool and server."""
 
 GAP: News = ("gap", {})
 
@@ -75,8 +79,9 @@ class Feed:
                 page.put((event, data))
 
     def _called(self, record: AuditRecord) -> None:
-        if self._pages:
-            self.tell("call", call_news(record), record.actor)
+        for page in self._pages:
+            if may_read(self._gate, page.identity, record.actor, record.tool_id, record.server):
+                page.put(("call", call_news(record)))
 
     def _cost(self) -> None:
         traffic = self._gate.traffic
@@ -133,6 +138,21 @@ class Page:
             self._leave(self)
             self._news.clear()
             self._come.set()
+
+
+def may_read(gate: Gate, identity: Identity, actor: str, tool_id: str, server: str) -> bool:
+    """Returns whether a record is one for *identity*: with ``ops:read`` any; otherwise one of its actor, about a tool
+    that this key may use, or about a server with such a tool (ACCESS-274)."""
+    if identity.allows("ops:read") or actor != identity.actor:
+        return identity.allows("ops:read")
+    may_use = gate.runtime.may_still_use
+    for named in (tool_id, handle_parts(tool_id)[1]):
+        if name_of(named) != named:
+            return may_use(named, identity)
+    # No tool, but maybe a path below a server.
+    server = server or tool_id.lstrip("/").partition("/")[0].partition(":")[0]
+    known = [item.id for item in gate.runtime.catalog().tools.values() if server in (item.server, item.namespace)]
+    return not known or any(may_use(each, identity) for each in known)
 
 
 def call_news(record: AuditRecord) -> dict[str, Any]:

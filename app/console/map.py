@@ -14,7 +14,7 @@ from typing import Any
 
 from wicketgate.catalog.catalog import Catalog
 from wicketgate.catalog.clusters import Branch, Leaf
-from wicketgate.catalog.graph import parse_path
+from wicketgate.catalog.graph import is_root, parse_path
 from wicketgate.catalog.selectable import SelectableItem
 from wicketgate.catalog.tool_id import ToolId, Visible
 from wicketgate.config.settings import Settings
@@ -46,12 +46,14 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class _Drawn:
-    """The part of a map that follows from the catalog and the caller's rights alone: *rows* name their servers."""
+    """The part of a map that follows from the catalog and the caller's rights alone: *rows* name their servers.
+    *hidden* are the columns of tools that the caller may not use."""
 
     rows: Sequence[Mapping[str, Any]]
     columns: bytes
     counts: Mapping[str, int]
     behind: int
+    hidden: bytes
 
 
 class Maps:
@@ -59,21 +61,20 @@ class Maps:
 
     def __init__(self, gate: Gate) -> None:
         self._gate = gate
-        self._kept: OrderedDict[tuple[Catalog, Visible | None, str], _Drawn] = OrderedDict()
+        self._kept: OrderedDict[tuple[Catalog, Visible | None, str, bool], _Drawn] = OrderedDict()
         self._model_tokens: int | None = None
 
     async def draw(self, path: str, context: CallContext, *, everything: bool) -> tuple[bytes, str]:
-        """Returns the map at *path* as JSON, and its entity tag. *everything*: with what is quarantined, and the
-        reasons of upstreams. Raises PathInvalid and PathNotFound."""
+        """Returns the map at *path* as JSON, and its entity tag. *everything*: with what is quarantined, the reasons of
+        upstreams, and at ``/`` the tools that are hidden from the caller. Raises PathInvalid and PathNotFound."""
         runtime = self._gate.runtime
         await runtime.browsing.prepare(context)
         catalog, visible = runtime.catalog(), runtime.visible(context)
-        drawn = self._kept.get((catalog, visible, path))
+        make = catalog, visible, path, everything
+        drawn = self._kept.get(make)
         if drawn is None:
             large = len(catalog.tools) > _LARGE
-            make = (catalog, visible, path)
-            drawn = await asyncio.to_thread(_draw, *make) if large else _draw(*make)
-            self._kept[catalog, visible, path] = drawn
+            drawn = self._kept[make] = await asyncio.to_thread(_draw, *make) if large else _draw(*make)
             if len(self._kept) > _MOST_MAPS:
                 self._kept.popitem(last=False)
         return self._whole(path, catalog, drawn, context, everything=everything)
@@ -99,7 +100,7 @@ class Maps:
             "rows": rows,
         }
         text = json.dumps(head, separators=(",", ":")).encode()
-        body = b"".join((text[:-1], b',"columns":', drawn.columns, b"}"))
+        body = b"".join((text[:-1], b',"columns":', drawn.columns, b',"hidden":', drawn.hidden, b"}"))
         return body, f'"{sha256(body).hexdigest()[:24]}"'
 
     def _tokens_of_three(self, context: CallContext) -> int:
@@ -210,8 +211,8 @@ def _seen(tool_ids: Sequence[ToolId], visible: Visible | None) -> list[ToolId]:
     return [tool_id for tool_id in tool_ids if visible is None or visible(tool_id)]
 
 
-def _draw(catalog: Catalog, visible: Visible | None, path: str) -> _Drawn:
-    rows, columns, counts = list[dict[str, Any]](), _Columns(catalog), dict[str, int]()
+def _draw(catalog: Catalog, visible: Visible | None, path: str, everything: bool) -> _Drawn:
+    rows, columns, counts, hidden = list[dict[str, Any]](), _Columns(catalog), dict[str, int](), _Columns(catalog)
     for row in rows_at(catalog, path, visible):
         first, tokens = len(columns.id), columns.add(row.tools)
         rows.append(
@@ -230,7 +231,9 @@ def _draw(catalog: Catalog, visible: Visible | None, path: str) -> _Drawn:
         if visible is None or visible(item.id):
             counts[item.server] = counts.get(item.server, 0) + 1
             behind += 1
-    return _Drawn(rows, columns.written(), counts, behind)
+    if everything and visible is not None and is_root(parse_path(path)):
+        hidden.add(list(islice((each.id for each in catalog.items.values() if not visible(each.id)), _MOST_NAMED)))
+    return _Drawn(rows, columns.written(), counts, behind, hidden.written())
 
 
 class _Columns:

@@ -31,11 +31,12 @@ _ABOUT_CHARS = 2_000
 def whole_tool(
     gate: Gate, tool_id: str, context: CallContext, key: str = "", *, everything: bool, may_accept: bool
 ) -> Mapping[str, Any]:
-    """All that is known of the tool, if it exists for this caller. *everything*: also its pin, and why the holder
-    of *key*, or the caller, may use it. Raises HydrateFailed."""
+    """All that is known of the tool, if it exists for this caller. *everything*: also of a tool that does not; its pin;
+    and why the holder of *key*, or the caller, may use it. Raises HydrateFailed."""
     runtime = gate.runtime
-    whole = runtime.whole_id(tool_id, context)
-    catalog = runtime.catalog()
+    catalog, visible = runtime.catalog(), runtime.visible(context)
+    hidden = everything and tool_id in catalog.tools and visible is not None and not visible(tool_id)
+    whole = tool_id if hidden else runtime.whole_id(tool_id, context)
     item = catalog.get(whole)
     if item is None:
         raise HydrateFailed("No tool has this id.", path=tool_id)
@@ -51,6 +52,7 @@ def whole_tool(
         "upstream_name": item.upstream_name,
         "path": catalog.graph.path_of(whole) if whole in catalog.items else "",
         "kind": item.kind,
+        "hidden": hidden,
         "title": item.title or "",
         "description": item.description[: _ABOUT_CHARS * 10],
         "writes": item.side_effects,

@@ -21,7 +21,9 @@ from wicketgate.catalog.tool_id import tool_names
 
 
 def owner(*permissions: str, actor: str = "owner_1") -> Identity:
-    return Identity(actor, ("tools:*", *permissions))
+    """*permissions* may hold roles, as ``role:lead``."""
+    roles = tuple(each.removeprefix("role:") for each in permissions if each.startswith("role:"))
+    return Identity(actor, ("tools:*", *(each for each in permissions if not each.startswith("role:"))), roles=roles)
 
 
 def kind(decision: Decision) -> str:
@@ -91,7 +93,7 @@ def test_the_first_rule_that_matches_decides_and_patterns_know_capitals() -> Non
 
 @requirement("ACCESS-11")
 def test_a_rule_about_the_caller_is_settled_before_any_call() -> None:
-    rules = [AccessRule("db:*", when=Condition("actor == 'batch' || 'role:bot' in permissions"), effect="deny")]
+    rules = [AccessRule("db:*", when=Condition("actor == 'batch' || 'bot' in roles"), effect="deny")]
     assert decide(rules, "db:row", actor="batch") == "Hidden"
     assert decide(rules, "db:row", "role:bot") == "Hidden"
     assert decide(rules, "db:row") == "Allowed"
@@ -149,7 +151,7 @@ def test_a_condition_that_means_nothing_is_refused_when_it_is_read(source: str) 
 def test_equal_rights_are_equal_whoever_holds_them() -> None:
     policy = AccessPolicy([AccessRule("a:*", require=("role:x",)), AccessRule("b:*", when=Condition("actor == 'eve'"))])
     assert policy.rights(Identity("ann", ("tools:*",))) == policy.rights(Identity("bob", ("tools:*",)))
-    assert policy.rights(Identity("ann", ("tools:*",))) != policy.rights(Identity("ann", ("tools:*", "role:x")))
+    assert policy.rights(Identity("ann", ("tools:*",))) != policy.rights(Identity("ann", ("tools:*",), roles=("x",)))
     assert policy.rights(Identity("ann", ("tools:*",))) != policy.rights(Identity("eve", ("tools:*",)))
 
 

@@ -114,6 +114,8 @@ COMMAND_LINES: list[tuple[str, Mapping[str, str], int, str]] = [
     ("view art_1 --config good.yaml", {}, 1, r"VIEW_FAILED: No such artifact, or it has expired\. Run the tool again"),
     ("explain p:due --config good.yaml", {}, 2, r"auth\.keys is empty, so there is no actor to take; give --actor NAME --permission"),
     ("explain p:due --config keys.yaml", {}, 2, r"auth\.keys has keys of ann, ben; say for whom with --actor"),
+    ("explain p:due --key ann --config good.yaml", {}, 2, r"auth\.keys has no key with the id ann"),
+    ("explain p:due --actor me --permission role:dev --config good.yaml", {}, 2, r"role:dev is a role, not a permission: put dev under roles of a key \(key new --role dev\)"),
     ("connect curser", {}, 2, r"'\[CLIENT\]': 'curser' is not known\. Did you mean cursor\?"),
     ("explain p:due --actor me --config good.yaml", {}, 2, r"auth\.keys has no key of me; give its permissions with --permission"),
     ("lock --diff --all --config good.yaml", {}, 2, r"--diff only shows; take it, or --accept and --all"),

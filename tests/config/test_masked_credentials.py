@@ -4,6 +4,7 @@ import json
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +14,10 @@ from tests.support.requirement import requirement
 from tests.support.supervised import connected
 from wicketgate.access.identity import Identity
 from wicketgate.config.settings import Settings, UpstreamSettings
+from wicketgate.config.settings.base import is_secret_name
+from wicketgate.config.settings_file import load_settings
 from wicketgate.config.upstreams import make_member
+from wicketgate.fleet.edge import SHORTEST_SECRET
 from wicketgate.fleet.member import Member
 from wicketgate.fleet.turns import Turns
 from wicketgate.net import Outgoing
@@ -191,3 +195,43 @@ def test_values_that_are_no_secret_are_not_masked_in_the_data_of_a_server() -> N
     }
     settings = UpstreamSettings.model_validate({"name": "shop", "url": "https://shop.example", "headers": headers})
     assert list(settings.secrets()) == []
+
+
+@requirement("UP-62")
+@pytest.mark.parametrize(
+    "name", ["GITHUB_PAT", "DB_PASS", "JWT", "SENTRY_DSN", "SLACK_WEBHOOK", "SLACK_WEBHOOK_URL", "PASSPHRASE", "BEARER"]
+)
+def test_more_names_of_secrets_are_known(name: str) -> None:
+    for given, secrets in ((name, ["value-of-it"]), (f"{name}_FILE", [])):
+        settings = UpstreamSettings.model_validate({"name": "shop", "command": ["x"], "env": {given: "value-of-it"}})
+        assert list(settings.secrets()) == secrets, given
+    assert not is_secret_name("COMPATIBLE") and not is_secret_name("PATH") and not is_secret_name("BYPASSED")
+
+
+VARIABLES = {
+    "TOK": "b7Qx2mLw9z",
+    "WHATEVER": "correct horse battery",
+    "SHORT": "seven77",
+    "HOME": "/home/operator",
+    "DATA": "/srv/data/of/ours",
+    "AWS_REGION": "eu-central-1",
+    "SHOP_HOST": "shop.example.com",
+    "ADDRESS": "https://shop.example.com/mcp",
+    "DB": "pg://me:pa55word-1@db/x",
+    "GIT": "https://ghx_0123456789abcdef@git.example/r",
+    "ELSEWHERE": "never-in-this-upstream",
+}
+
+
+@requirement("OPS-423")
+def test_what_came_from_a_variable_is_a_credential_unless_it_is_harmless(tmp_path: Path) -> None:
+    env = {f"X{number}": f"${{{name}}}" for number, name in enumerate(VARIABLES) if name not in ("TOK", "ELSEWHERE")}
+    shop = {"name": "shop", "command": ["srv", "--with", "a:${TOK}"], "env": env}
+    other = {"name": "other", "command": ["srv", "${ELSEWHERE}"]}
+    config = tmp_path / "wicketgate.yaml"
+    config.write_text(json.dumps({"upstreams": [shop, other]}))
+    settings = load_settings(config, VARIABLES)
+    found = {each for each in settings.upstreams[0].secrets() if len(each) >= SHORTEST_SECRET}
+    values = {VARIABLES[name] for name in ("TOK", "WHATEVER", "DB", "GIT")}
+    assert found == values | {"pa55word-1", "me:pa55word-1"}
+    assert list(settings.upstreams[1].secrets()) == ["never-in-this-upstream"]

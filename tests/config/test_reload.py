@@ -96,6 +96,38 @@ async def eventually(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.005)
 
 
+KEY = {"id": "a", "sha256": "a" * 64, "actor": "ann"}
+OTHERS = [{"id": each, "sha256": each * 64, "actor": "ben"} for each in "bc"]
+
+
+@requirement("OPS-420")
+@pytest.mark.parametrize(
+    ("sections", "upstreams", "line"),
+    [
+        ({"auth": {"keys": [{**KEY, "suspended": True}]}}, ["a"], "1 key suspended"),
+        (
+            {"auth": {"keys": [{**KEY, "suspended": True}, *OTHERS]}, "access": [{"match": "a:*"}]},
+            ["a", "crasher"],
+            "2 keys added, 1 suspended; access: 1 rule; upstreams: crasher added",
+        ),
+        (
+            {"auth": {"keys": OTHERS[:1]}, "quota": {"per_actor": 5}},
+            ["c"],
+            "1 key added, 1 removed; quota; upstreams: c added, a removed",
+        ),
+        ({"auth": {"keys": [{**KEY, "roles": ["lead"]}]}}, ["a"], "1 key changed"),
+        ({"auth": {"keys": [KEY], "approval_ttl_s": 5}}, ["a"], "auth"),
+    ],
+)
+async def test_a_reload_logs_what_changed(
+    sections: dict[str, Any], upstreams: list[str], line: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "wicketgate.configuration")
+    async with running(settings(one("a"), auth={"keys": [KEY]})) as house:
+        await house.applied.apply(settings(*map(one, upstreams), **sections))
+    assert caplog.messages[-1] == f"configuration applied: {line}"
+
+
 @requirement("ACCESS-19", "OPS-9")
 async def test_pins_accepted_meanwhile_take_effect_at_a_reload(tmp_path: Path) -> None:
     lock = tmp_path / "x.lock"
@@ -220,8 +252,8 @@ async def test_a_reload_is_announced_if_it_can_change_what_callers_see_and_other
     def with_rule(when: str, **sections: Any) -> Settings:
         return settings(one("a"), access=[{"match": "a:*", "when": when, "effect": "deny"}], **sections)
 
-    def with_key(*permissions: str, actor: str = "ada", sha256: str = "0" * 64) -> Settings:
-        keys = [{"id": "k", "sha256": sha256, "actor": actor, "permissions": permissions}]
+    def with_key(*permissions: str, actor: str = "ada", sha256: str = "0" * 64, **more: Any) -> Settings:
+        keys = [{"id": "k", "sha256": sha256, "actor": actor, "permissions": permissions, **more}]
         return with_rule("actor == 'bob'", auth={"keys": keys})
 
     async with running(settings(one("a"))) as house:
@@ -238,11 +270,12 @@ async def test_a_reload_is_announced_if_it_can_change_what_callers_see_and_other
             with_key("tools:a:*"),  # a key with other permissions
             with_key("tools:a:*", actor="bob"),  # a key of another actor
             with_key("tools:a:*", actor="bob", sha256="1" * 64),  # another key
+            with_key("tools:a:*", actor="bob", sha256="1" * 64, roles=["lead"]),  # other roles
         ):
             await house.applied.apply(wanted)
             announced.append(len(access))
             access.clear()
-    assert announced == [1, 0, 0, 1, 0, 1, 1, 0]
+    assert announced == [1, 0, 0, 1, 0, 1, 1, 0, 1]
     assert catalog == [], "the tools are those that they were"
 
 

@@ -28,7 +28,7 @@ def test_the_defaults_listen_on_loopback_and_need_no_file() -> None:
     assert settings.engine.max_iterations is None
 
 
-@requirement("OPS-1")
+@requirement("OPS-1", "ACCESS-272")
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -119,6 +119,8 @@ def test_the_defaults_listen_on_loopback_and_need_no_file() -> None:
         ("access: [{match: 'a:*', when: 'actr == \"x\"'}]", "access[0].when: not a condition"),
         ("access: [{match: 'a:*', when: actor}]", "access[0].when: must be true or false"),
         ("access: [{match: 'a:*', require: ['tools:*']}]", "access[0].require: not one permission"),
+        ("access: [{match: 'a:*', require: ['role: ']}]", "access[0].require: must be caller, role:<role>"),
+        (f"auth: {{keys: [{{id: a, sha256: {'0' * 64}, actor: x, permissions: ['role:dev']}}]}}", "role:dev is a role"),
         ("access: [{match: 'a:*', resource: db}]", "access[0]: resource and action belong together"),
         ("access: [{match: 'a:*', effect: deny, approval: always}]", "access[0]: a rule that denies or hides"),
         ("access: [{match: 'a:*', visibility: internal, when: has(args.x)}]", "access[0]: visibility cannot depend"),

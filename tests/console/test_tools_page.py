@@ -64,13 +64,13 @@ class Trips(StubUpstream):
 
 
 @asynccontextmanager
-async def opened(folder: Path, address: str, width: int = 1440) -> AsyncIterator[tuple[Any, Trips]]:
+async def opened(folder: Path, address: str, width: int = 1440, **more: Any) -> AsyncIterator[tuple[Any, Trips]]:
     """The page Tools at *address*. Fails for an error in the page, and for one that the page was told."""
     program = debian_program("chromium-headless-shell", "chromium-headless-shell", ("usr/lib/chromium",))
     lock = folder / "wicketgate.lock"
     write_lock(lock, {"trips": {"pay_bill": pin(BILL)}})
     keys = [{"id": "olga", "sha256": hash_key(KEY), "actor": "olga", "permissions": ["tools:*", "ops:*"]}]
-    settings = {"auth": {"keys": keys}, "pins": {"file": str(lock)}, "mcp": {"cache_stable": True}}
+    settings = {"auth": {"keys": keys}, "pins": {"file": str(lock)}, "mcp": {"cache_stable": True}, **more}
     faults: list[str] = []
     trips = Trips()
     async with (
@@ -170,3 +170,16 @@ async def test_what_is_held_back_is_found_with_its_difference(tmp_path: Path, wi
         await page.get_by_text("hidden characters: U+001B").last.wait_for()
         assert await page.locator("main img").count() == 0
         assert await page.evaluate("document.documentElement.scrollWidth") == width
+
+
+@requirement("ACCESS-273")
+async def test_a_tool_that_is_hidden_from_the_operator_is_marked_and_explained_without_run(tmp_path: Path) -> None:
+    hidden = [{"match": "trips:cancel_trip", "visibility": "internal"}]
+    async with opened(tmp_path, "", access=hidden) as (page, _):
+        await page.get_by_role("link", name=re.compile("cancel_trip.*hidden from you")).click()
+        await page.get_by_role("heading", name="cancel_trip").wait_for()
+        assert await page.get_by_role("tab").all_inner_texts() == ["Schema", "Pin", "Who may", "Calls"]
+        await page.get_by_text("Does not see it").wait_for()
+        await page.get_by_text("access[0] (trips:cancel_trip): internal").first.wait_for()
+        await page.reload()
+        await page.get_by_text("Does not see it").wait_for()

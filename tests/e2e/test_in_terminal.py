@@ -26,6 +26,7 @@ DEAD = {"name": "db", "url": "http://127.0.0.1:9/mcp"}
 def write_config(folder: Path, **sections: object) -> str:
     path = folder / "wicketgate.yaml"
     path.write_text(yaml.safe_dump({"upstreams": [ECHO, DEAD], **sections}))
+    path.chmod(0o600)  # it holds a key of a model
     return str(path)
 
 

@@ -322,7 +322,7 @@ async def test_check_names_what_matches_no_tool_and_counts_what_each_key_sees(tm
         browse={"words": [{"match": "echo:*", "say": ["repeat"]}, {"match": "echo:ehco", "say": ["parrot"]}]},
         auth={
             "keys": [
-                {"id": "dev", "sha256": "0" * 64, "actor": "ann", "permissions": ["tools:*", "role:dev"]},
+                {"id": "dev", "sha256": "0" * 64, "actor": "ann", "permissions": ["tools:*"], "roles": ["dev"]},
                 {"id": "other", "sha256": "1" * 64, "actor": "bob", "permissions": ["tools:*"]},
             ]
         },
@@ -337,17 +337,19 @@ async def test_check_names_what_matches_no_tool_and_counts_what_each_key_sees(tm
         "upstreams.echo.cache.tools (ehco)",
     ]
     assert "no tool matches: access[1] (ehco:*)" in running.stderr
-    dev, other = (line.split() for line in running.stdout.splitlines() if line.startswith("key: "))
-    assert int(dev[3]) == int(other[3]) + 1 == int(dev[5])
+    lines = (line.split("): ") for line in running.stdout.splitlines() if line.startswith("key: "))
+    (dev, has), (other, had) = ((whose, counts.split()) for whose, counts in lines)
+    assert (dev, other) == ("key: dev (ann, roles dev", "key: other (bob")
+    assert int(has[0]) == int(had[0]) + 1 == int(has[2])
 
 
 @requirement("ACCESS-15")
 async def test_explain_says_why_a_tool_is_hidden_from_an_actor(tmp_path: Path) -> None:
     config = write_config(tmp_path, access=[{"match": "echo:*", "require": ["role:dev"]}])
     asked = ("app", "explain", "echo:echo", "--actor", "ann", "--config", str(config), "--permission", "tools:*")
-    async with program(*asked) as hidden, program(*asked, "--permission", "role:dev") as shown:
+    async with program(*asked) as hidden, program(*asked, "--role", "dev") as shown:
         assert (await hidden.ended(40), await shown.ended(40)) == (1, 0)
-    assert "access[0] (echo:*): refused (needs the permission role:dev)" in hidden.stdout
+    assert "access[0] (echo:*): refused (needs the role dev)" in hidden.stdout
     assert "access[0] (echo:*): visible" in shown.stdout
 
 

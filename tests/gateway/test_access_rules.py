@@ -93,7 +93,7 @@ async def house() -> House:
 
 CONDITIONS = [
     None,
-    *map(Condition, ("actor == 'ann'", "'role:x' in permissions", "has(args.amount)", "args.amount > 1")),
+    *map(Condition, ("actor == 'ann'", "'x' in roles", "has(args.amount)", "args.amount > 1")),
 ]
 
 rules = st.lists(
@@ -115,10 +115,11 @@ identities = st.builds(
     Identity,
     st.sampled_from(["ann", "bob"]),
     st.lists(
-        st.sampled_from(["tools:*", "tools:db:*", "tools:*:get_one", "role:x", "role:y", "db:read", "*"]),
+        st.sampled_from(["tools:*", "tools:db:*", "tools:*:get_one", "db:read", "*"]),
         max_size=4,
         unique=True,
     ).map(tuple),
+    roles=st.sampled_from([(), ("x",), ("x", "y")]),
 )
 
 

@@ -69,7 +69,7 @@ def test_learned_words_are_named_and_counted_in(catalog: Catalog) -> None:
 def test_a_hidden_tool_names_the_rule_and_what_is_missing(catalog: Catalog) -> None:
     usable, text = told(catalog, "shop:audit")
     assert not usable
-    assert "access[2] (shop:audit): refused (needs the permission role:boss)" in text
+    assert "access[2] (shop:audit): refused (needs the role boss)" in text
 
 
 @requirement("ACCESS-15")

@@ -462,7 +462,8 @@ async def test_a_kept_result_reaches_no_credential_that_may_not_make_the_call(ma
     policy = CallPolicy(cached_tools=["*"], cache_shared=True)
     runtime = make(upstream, access=access, default_call=policy)
     await runtime.refresh_catalog()
-    get, admin = tool_id(runtime, "get"), context("tools:*", "role:admin")
+    get, plain = tool_id(runtime, "get"), context("tools:*")
+    admin = replace(plain, identity=replace(plain.identity, roles=("admin",)))
     agreeing = replace(admin, approver=Agreeing())
     for args in ({"of": "private"}, {"of": "asked"}):
         await runtime.execute(get, args, agreeing)

@@ -20,6 +20,9 @@ from typing import Any, Literal, NoReturn, Protocol
 KEY_PREFIX = "wg_"
 """The beginning of every key that we make."""
 
+ROLE_PREFIX = "role:"
+"""The beginning of a role where rules name roles and permissions."""
+
 ACTOR_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@:/-]{0,127}")
 PERMISSION_PATTERN = re.compile(r"(?:[A-Za-z0-9_.@-]+|\*)(?::(?:[A-Za-z0-9_.@-]+|\*))*")
 
@@ -74,7 +77,10 @@ class Identity:
     token: CallersToken | None = field(default=None, compare=False, repr=False)
 
     def allows(self, wanted: str) -> bool:
-        """Returns whether any granted permission covers *wanted*, e.g. ``tools:github:create_issue``."""
+        """Returns whether any granted permission covers *wanted*, e.g. ``tools:github:create_issue``. ``role:lead``
+        asks for the role, which no permission replaces (ACCESS-271)."""
+        if wanted.startswith(ROLE_PREFIX):
+            return wanted.removeprefix(ROLE_PREFIX) in self.roles
         levels = wanted.split(":")
         return any(_covers(granted.split(":"), levels) for granted in self.permissions)
 
@@ -127,6 +133,17 @@ def parse_permissions(text: str) -> tuple[str, ...]:
         if not PERMISSION_PATTERN.fullmatch(item):
             raise ValueError(f"not a permission: {item!r}")
     return items
+
+
+def parse_granted(permissions: Iterable[str]) -> tuple[str, ...]:
+    """Parses permissions as an operator grants them. Raises ValueError, also for a role among them (ACCESS-272)."""
+    found = parse_permissions(",".join(permissions))
+    if role := next((each.removeprefix(ROLE_PREFIX) for each in found if each.startswith(ROLE_PREFIX)), None):
+        raise ValueError(
+            f"{ROLE_PREFIX}{role} is a role, not a permission: put {role} under roles of a key (key new --role {role}) "
+            "or into the roles claim of a token"
+        )
+    return found
 
 
 def _covers(granted: list[str], wanted: list[str]) -> bool:

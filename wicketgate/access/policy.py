@@ -21,7 +21,7 @@ from typing import Any, Literal
 
 from wicketgate.access.approvers import Need, Needs, described
 from wicketgate.access.conditions import Asked, CannotEvaluate, Condition, Joined, join
-from wicketgate.access.identity import Identity, Reach, reach_of
+from wicketgate.access.identity import ROLE_PREFIX, Identity, Reach, reach_of
 from wicketgate.access.tool_groups import Seen, ToolGroups, missing_permission
 from wicketgate.catalog.name_patterns import compile_glob, split_pattern
 from wicketgate.catalog.tool_id import ToolNames, namespace_of
@@ -31,9 +31,9 @@ from wicketgate.catalog.tool_id import ToolNames, namespace_of
 class AccessRule:
     """*match* is ``namespace:name`` with ``*``, ``?`` and ``[...]``, in the tool's own case.
 
-    *require* lists permissions that are all needed, *require_any* those of which one is needed; *resource* with
-    *action* is the permission ``<resource>:<action>``. No caller sees ``internal`` tools. *when* limits the rule to
-    some callers or calls. *approval*: ``always`` is one of the caller, a Need one of others.
+    *require* lists permissions and roles (``role:lead``) that are all needed, *require_any* those of which one is
+    needed; *resource* with *action* is the permission ``<resource>:<action>``. No caller sees ``internal`` tools.
+    *when* limits the rule to some callers or calls. *approval*: ``always`` is one of the caller, a Need one of others.
     """
 
     match: str
@@ -47,13 +47,14 @@ class AccessRule:
     effect: Literal["allow", "deny"] = "allow"
 
     def missing(self, identity: Identity) -> str:
-        """Describes the permission that *identity* lacks; empty if none."""
+        """Describes the permission or role that *identity* lacks; empty if none."""
         wanted = [*self.require, f"{self.resource}:{self.action}"] if self.resource else self.require
         lacking = [permission for permission in wanted if not identity.allows(permission)]
         if lacking:
-            return f"needs the permission {lacking[0]}"
+            role, name = lacking[0].startswith(ROLE_PREFIX), lacking[0].removeprefix(ROLE_PREFIX)
+            return f"needs the {'role' if role else 'permission'} {name}"
         if self.require_any and not any(map(identity.allows, self.require_any)):
-            return f"needs one of the permissions {', '.join(self.require_any)}"
+            return f"needs one of {', '.join(self.require_any)}"
         return ""
 
 
@@ -230,7 +231,7 @@ class AccessPolicy:
     def rights(self, identity: Identity) -> Rights:
         """Returns the rights of *identity*; equal ones are one object."""
         if not self._by_actor:
-            return self._cached_rights("", identity.permissions, (), "")
+            return self._cached_rights("", identity.permissions, identity.roles, "")
         claims = identity.claims if self._by_claims else ""
         return self._cached_rights(identity.actor, identity.permissions, identity.roles, claims)
 

@@ -13,6 +13,7 @@ from typing import Any
 from wicketgate.catalog.definition_change import definition_digest
 from wicketgate.catalog.pins import Pin, PinPolicy, Pins
 from wicketgate.config.settings import PinSettings
+from wicketgate.config.settings_file import unshared
 from wicketgate.errors import ConfigError
 
 _VERSION = 1
@@ -71,7 +72,8 @@ def write_lock(path: Path, pins: Pins) -> None:
     """Replaces the file by a complete new one, or leaves it as it is. Raises ConfigError."""
     beside = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     try:
-        beside.write_text(lock_text(pins), encoding="utf-8")
+        with open(beside, "w", encoding="utf-8", opener=unshared) as file:
+            file.write(lock_text(pins))
         beside.replace(path)
     except OSError as error:
         beside.unlink(missing_ok=True)

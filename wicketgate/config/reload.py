@@ -7,6 +7,7 @@ of tools, keys and the log level change at once; everything else is logged as wa
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -93,7 +94,7 @@ class Applied:
             waiting = tuple(_waiting(before, wanted))
             changes = await self._exchange(settings, waiting)
             self.waiting, self.switched = waiting, {}
-        _log_changes(changes, same=settings == before)
+        _log_changes(before, settings, changes)
         return changes
 
     async def switch(self, name: str, *, enabled: bool) -> bool:
@@ -200,9 +201,9 @@ def changed_sections(before: Settings, after: Settings) -> list[str]:
 
 
 def _rights_changed(before: Settings, after: Settings) -> bool:
-    """True if a key or an issuer that stays gives different permissions now, or a different actor."""
-    had = {key.sha256: (key.actor, key.permissions) for key in before.auth.keys}
-    has = {key.sha256: (key.actor, key.permissions) for key in after.auth.keys}
+    """True if a key or an issuer that stays gives different permissions or roles now, or a different actor."""
+    had = {key.sha256: (key.actor, key.permissions, key.roles) for key in before.auth.keys}
+    has = {key.sha256: (key.actor, key.permissions, key.roles) for key in after.auth.keys}
     return before.auth.issuers != after.auth.issuers or any(has[key] != had[key] for key in has.keys() & had.keys())
 
 
@@ -221,21 +222,37 @@ def _waiting(before: Settings, wanted: Settings) -> Iterator[str]:
                 yield name
 
 
-def _log_changes(changes: Changes, *, same: bool) -> None:
-    parts = [
-        f"{change} {', '.join(names)}"
-        for change, names in (
-            ("added", changes.added),
-            ("removed", changes.removed),
-            ("changed", changes.changed),
-            ("adjusted", changes.adjusted),
-        )
-        if names
-    ]
-    if same:
+def described(before: Settings, after: Settings, changes: Changes) -> str:
+    """Describes what differs by section, without values: ``2 keys added, 1 suspended; access: 3 rules``."""
+    kinds = ("added", "removed", "changed", "adjusted")
+    upstreams = ", ".join(f"{', '.join(names)} {kind}" for kind in kinds if (names := getattr(changes, kind)))
+    words = {
+        "auth": _changed_keys(before, after),
+        "access": f"access: {len(after.access)} rule{'' if len(after.access) == 1 else 's'}",
+        "upstreams": upstreams and f"upstreams: {upstreams}",
+    }
+    return "; ".join(words.get(name) or name for name in changed_sections(before, after)) or "variables"
+
+
+def _changed_keys(before: Settings, after: Settings) -> str:
+    """Counts the keys that differ; empty if none does."""
+    had, has = ({key.id: key for key in settings.auth.keys} for settings in (before, after))
+    what = Counter(["added"] * len(has.keys() - had.keys()) + ["removed"] * len(had.keys() - has.keys()))
+    for key_id in has.keys() & had.keys():
+        if had[key_id].suspended != has[key_id].suspended:
+            what["suspended" if has[key_id].suspended else "resumed"] += 1
+        elif had[key_id] != has[key_id]:
+            what["changed"] += 1
+    counts = [f"{what[kind]} {kind}" for kind in ("added", "removed", "suspended", "resumed", "changed") if what[kind]]
+    first = counts and counts[0].replace(" ", " key " if counts[0].startswith("1 ") else " keys ")
+    return ", ".join([first, *counts[1:]]) if first else ""
+
+
+def _log_changes(before: Settings, after: Settings, changes: Changes) -> None:
+    if after == before:
         log.info("configuration read again: nothing has changed that can be applied")
     else:
-        log.info("configuration applied: upstreams: %s", "; ".join(parts) or "all as they were")
+        log.info("configuration applied: %s", described(before, after, changes))
     if changes.waiting:
         log.warning("configuration: these take effect after a restart: %s", ", ".join(changes.waiting))
 

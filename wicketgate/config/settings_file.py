@@ -8,13 +8,17 @@ and the command line overrides both. A mistake stops the start with one line tha
 import logging
 import os
 import re
-from collections.abc import Mapping
+import shlex
+import stat
+from collections.abc import Collection, Mapping
+from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
+from wicketgate.config.careless import careless
 from wicketgate.config.client_entries import Loc, spread_entries
 from wicketgate.config.faults import faults
 from wicketgate.config.settings import Settings
@@ -80,7 +84,49 @@ def load_settings(
         found += faults(error, model=Settings, places=spread.places, variables=origins)
     if found:
         raise ConfigError(_lines(found))
+    _refuse_changeable(settings)
     return settings
+
+
+def _refuse_changeable(settings: Settings) -> None:
+    """Raises ConfigError for a file that the gate believes and that other users may change."""
+    own = {"": settings.from_file, "auth.key_file": settings.auth.key_file, "pins.file": settings.pins.file}
+    others = {"network.ca_file": settings.network.ca_file, "storage.url": settings.storage.sqlite_file}
+    documents = {f"upstreams.{each.name}.openapi": each.openapi for each in settings.upstreams}
+    files = [(setting, Path(file)) for setting, file in {**own, **others, **documents}.items() if file]
+    own_groups = {os.getegid(), *os.getgroups()}
+    for setting, file in files:
+        with suppress(OSError):
+            status = file.stat()
+            if may_be_changed(status.st_mode, status.st_gid, own_groups):
+                where, mode = f"{setting}: " if setting else "", f"{stat.S_IMODE(status.st_mode):04o}"
+                raise ConfigError(
+                    f"Invalid configuration: {where}other users may change {file} (mode {mode}); forbid it with: "
+                    f"chmod go-w {shlex.quote(str(file))}"
+                )
+
+
+def may_be_changed(mode: int, group: int, own_groups: Collection[int]) -> bool:
+    """Returns whether everybody may write the file, or a *group* that is neither root's nor one of this process.
+
+    Owners are not compared: in a container that file belongs to a user of the host.
+    """
+    everybody, of_group = bool(mode & stat.S_IWOTH), bool(mode & stat.S_IWGRP)
+    return stat.S_ISREG(mode) and (everybody or (of_group and group not in {0, *own_groups}))
+
+
+def unshared(name: str, flags: int) -> int:
+    """Opens a file for ``open``; a new one can be changed by its owner only, whatever the umask."""
+    return os.open(name, flags, 0o644)
+
+
+def careless_lines(settings: Settings) -> list[str]:
+    """Returns a line for each careless setting, and for secrets in a configuration file that other users may read."""
+    file, readable = settings.from_file, ""
+    with suppress(OSError):
+        if file is not None and file.stat().st_mode & stat.S_IROTH:
+            readable = file.read_text(encoding="utf-8", errors="replace")
+    return [f"{field}: {advice}" for field, advice in careless(settings, readable).items()]
 
 
 def _lines(found: list[str]) -> str:
@@ -109,8 +155,10 @@ def configuration_line(path: Path | None, environ: Mapping[str, str]) -> str:
 
 
 def log_configuration(settings: Settings, environ: Mapping[str, str] | None = None) -> None:
-    """Logs which file is in force, and that it has no upstreams."""
+    """Logs which file is in force, what in it is careless, and that it has no upstreams."""
     log.info("%s", configuration_line(settings.from_file, os.environ if environ is None else environ))
+    for line in careless_lines(settings):
+        log.warning("careless: %s", line)
     if line := no_upstreams_line(settings):
         log.warning("%s", line)
 

@@ -108,7 +108,7 @@ def test_nothing_found_is_said_in_a_terminal_too() -> None:
 async def test_an_id_stays_whole_where_its_short_form_names_several_tools_that_the_caller_may_use() -> None:
     names = ("twin tool", "twin/tool", "lone")
     stub = StubUpstream([{"name": name, "inputSchema": {"type": "object"}} for name in names], name="a")
-    rules = [{"match": "a:twin/tool", "require": ["role:boss"]}]
+    rules = [{"match": "a:twin/tool", "require_any": ["boss", "role:boss"]}]
     async with Gate(Settings.model_validate({"access": rules}), upstreams=[stub]) as gate:
         await gate.wait_ready()
         ids = [item.id for item in gate.runtime.catalog().all()]

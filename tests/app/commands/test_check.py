@@ -70,6 +70,15 @@ def test_a_server_that_may_use_more_of_clients_is_named() -> None:
     assert line.startswith("writer: may use the models of clients (sampling) and the names of clients' folders (roots)")
 
 
+@requirement("OPS-421")
+def test_careless_settings_are_shown_and_do_not_fail_the_check() -> None:
+    server = {"trusted_proxies": ["0.0.0.0/0"], "allowed_origins": ["*"]}
+    result, as_json = (check(*words, upstreams=[package("local", 1)], server=server) for words in ((), ("--json",)))
+    shown = [line for line in result.stdout.splitlines() if line.startswith("careless: ")]
+    assert [line.split(":")[1].strip() for line in shown] == ["server.trusted_proxies", "server.allowed_origins"]
+    assert (result.exit_code, [f"careless: {line}" for line in json.loads(as_json.stdout)["careless"]]) == (0, shown)
+
+
 @requirement("OPS-383")
 def test_rules_that_nobody_can_approve_are_named() -> None:
     digest = "0" * 64

@@ -198,7 +198,7 @@ def test_a_symlink_is_followed(home: Home, client: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.symlink_to(real)
     real.write_text("" if client == "continue" else crowded(client))
-    run(client, "--write")
+    assert f"{path} is a link; what was written is {real}" in run(client, "--write").stderr
     assert path.is_symlink()
     assert started(client, entry_of(client, real.read_text()))[0][0] == PROGRAM
     assert (real.parent / "servers.before-wicketgate").is_file()

@@ -201,13 +201,16 @@ def test_a_misspelt_upstream_or_tool_to_accept_is_answered_with_the_nearest(caps
         (["key", "new", "--actor", "ann", "--json"], {"key", "entry"}),
         (
             ["explain", "local:double", "--actor", "ann", "--permission", "*", "--json"],
-            {"tool", "actor", "usable", "reasons"},
+            {"tool", "actor", "key", "roles", "usable", "reasons"},
         ),
         (["lock", "--json"], {"lock", "pinned", "accepted", "differences", "silent"}),
         (["lock", "--diff", "--lock", "none", "--json"], {"lock", "pinned", "accepted", "differences", "silent"}),
         (["browse", "double", "--json"], {"cards"}),
         (["execute", "local:double", '{"number": 2}', "--json"], {"status"}),
-        (["check", "--json"], {"ok", "upstreams", "models", "keys", "issuers", "notes", "faults", "summary", "config"}),
+        (
+            ["check", "--json"],
+            {"ok", "upstreams", "models", "keys", "issuers", "notes", "careless", "faults", "summary", "config"},
+        ),
     ],
     ids=lambda value: " ".join(value[:2]) if isinstance(value, list) else "",
 )

@@ -60,6 +60,17 @@ def written(file: str = "wicketgate.yaml", **environ: str) -> Settings:
     return load_settings(Path(file), environ)
 
 
+@requirement("OPS-422")
+def test_what_it_writes_can_be_changed_by_its_owner_only_whatever_the_umask_is() -> None:
+    before = os.umask(0)
+    try:
+        assert run().exit_code == 0
+    finally:
+        os.umask(before)
+    assert Path("wicketgate.yaml").stat().st_mode & 0o777 == 0o644
+    written()
+
+
 @requirement("OPS-69")
 def test_without_a_word_it_writes_an_example_a_key_and_the_schema() -> None:
     result = run()

@@ -12,8 +12,12 @@ from app.console.calls import MAX_CHARS
 from tests.app.console.test_servers import API, as_key, get
 from tests.storage.test_audit_read import Held
 from tests.support.requirement import requirement
-from tests.support.service import BOUND_S, OPERATOR_KEY, READER_KEY, FileServer, RunningService, running_service
+from tests.support.service import BOUND_S, KEY, OPERATOR_KEY, READER_KEY, FileServer, RunningService, running_service
+from wicketgate.access.identity import hash_key
 from wicketgate.gateway import traffic
+from wicketgate.upstreams.embedded import StubUpstream
+
+NARROW = "wg_narrow_0123456789012345678901234567890123456789"
 
 
 async def call(service: RunningService, tool: str, arguments: Mapping[str, Any], key: str = "") -> None:
@@ -84,6 +88,35 @@ async def test_a_caller_sees_its_own_calls_alone() -> None:
         assert other.status_code == 404
         whole = await get(service, f"calls/{own['call_id']}", READER_KEY)
         assert whole["records"] == [own]
+
+
+@requirement("ACCESS-274")
+async def test_a_narrower_key_of_an_actor_reads_only_records_of_what_it_may_use() -> None:
+    narrow = {"id": "narrow", "sha256": hash_key(NARROW), "actor": "owner_1", "permissions": ["tools:files:read_file"]}
+    shop = StubUpstream([{"name": "pay", "inputSchema": {"type": "object"}}], name="shop")
+    settings = {"auth": {"keys": [narrow]}}
+    async with (
+        running_service(upstreams=[FileServer(), shop], settings=settings) as service,
+        service.http.stream("GET", f"{API}/events", headers=as_key(NARROW)) as events,
+    ):
+        for tool in ("/files/fail", "/files/nothing", "/shop/pay", "/shop/nothing", "/files/read_file"):
+            await call(service, tool, {"path": "a"} if tool == "/files/read_file" else {})
+        wide = await walk(service, "", KEY)
+        assert [each["name"] for each in wide] == ["read_file", "/shop/nothing", "pay", "/files/nothing", "fail"]
+        own = await walk(service, "", NARROW)
+        assert [each["name"] for each in own] == ["read_file", "/files/nothing"]
+        for each in wide:
+            answer = await service.http.get(f"{API}/calls/{each['call_id']}", headers=as_key(NARROW))
+            assert answer.status_code == (200 if each in own else 404), each["name"]
+        figures = await get(service, "traffic", NARROW)
+        assert figures["tools"].keys() == {each["tool_id"] for each in own}
+        text = ""
+        async with asyncio.timeout(BOUND_S):
+            async for piece in events.aiter_text():
+                text += piece
+                if "read_file" in text:
+                    break
+        assert "fail" not in text and "shop" not in text
 
 
 @requirement("OPS-247")

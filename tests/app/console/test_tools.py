@@ -239,3 +239,22 @@ async def test_an_artifact_of_a_run_is_viewed_by_its_owner_alone() -> None:
         theirs = await post(service, "view", part, OTHER_KEY)
         assert theirs["is_error"] and "content" not in theirs["view"]
         await post(service, "view", {"handle": 3}, status=400)
+
+
+@requirement("ACCESS-273")
+async def test_an_operator_sees_tools_that_are_hidden_from_itself_and_may_not_run_them() -> None:
+    internal = {"access": [{"match": "shop:cancel_order", "visibility": "internal"}]}
+    async with running_service(upstreams=[StubUpstream(SHOP, name="shop")], settings=internal) as service:
+        whole = await ask(service, "map", OPERATOR_KEY)
+        assert whole["columns"]["id"] == [] and len(whole["hidden"]["id"]) == len(SHOP)
+        (cancel,) = (each for each in whole["hidden"]["id"] if "cancel_order" in each)
+        found = await ask(service, "tool", OPERATOR_KEY, id=cancel, key="test")
+        assert (found["hidden"], found["policy"]["usable"], found["policy"]["key"]) == (True, False, "test")
+        assert "internal" in "".join(found["policy"]["lines"])
+        run = await post(service, "execute", {"id": cancel, "args": {}}, OPERATOR_KEY)
+        assert run["envelope"]["error"] == "HYDRATE_FAILED"
+        # Nobody else learns of it.
+        assert (await ask(service, "map", KEY))["hidden"]["id"] == []
+        await ask(service, "tool", KEY, status=404, id=cancel)
+        other = next(each for each in whole["hidden"]["id"] if each != cancel)
+        assert (await ask(service, "tool", KEY, id=other))["hidden"] is False

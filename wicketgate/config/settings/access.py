@@ -9,7 +9,7 @@ from pydantic import Discriminator, Field, PrivateAttr, SecretStr, field_validat
 
 from wicketgate.access.approvers import MOST_APPROVERS, Need, check_by
 from wicketgate.access.conditions import Condition, condition_of
-from wicketgate.access.identity import ACTOR_PATTERN, HashedKey, Identity, parse_permissions
+from wicketgate.access.identity import ACTOR_PATTERN, ROLE_PREFIX, HashedKey, Identity, parse_granted, parse_permissions
 from wicketgate.access.policy import AccessDefault, AccessPolicy, AccessRule
 from wicketgate.catalog.name_patterns import split_pattern
 from wicketgate.config.settings.base import SECTION, WORD, Section, refuse_repeats, word_or_section
@@ -30,7 +30,8 @@ class KeySettings(Section):
     permissions: tuple[str, ...] = ("tools:*",)
     """Permissions of the actor: ``tools:*``, ``tools:<namespace>:*``, ``ops:read``, or names that rules ask for."""
     roles: tuple[str, ...] = ()
-    """Roles of the actor, by which rules name who has to approve: ``lead``."""
+    """Roles of the actor: ``lead``. Rules ask for one by ``require: ["role:lead"]``, ``approval: {by: "role:lead"}`` or
+    ``when: "'lead' in roles"``."""
     suspended: bool = False
     """True: the key is refused, and what it has started ends."""
     not_before: datetime | None = None
@@ -83,7 +84,7 @@ class KeySettings(Section):
     @field_validator("permissions")
     @classmethod
     def _well_formed(cls, permissions: tuple[str, ...]) -> tuple[str, ...]:
-        return parse_permissions(",".join(permissions))
+        return parse_granted(permissions)
 
 
 class AuthSettings(Section):
@@ -227,9 +228,9 @@ class AccessRuleSettings(Section):
     match: str
     """The tools: ``<namespace>:<tool>`` with ``*``, ``?`` and ``[...]``. Capitals matter."""
     require: tuple[str, ...] = ()
-    """Permissions that a caller must have, all of them."""
+    """Permissions and roles (``role:lead``) that a caller must have, all of them."""
     require_any: tuple[str, ...] = ()
-    """Permissions of which a caller must have one."""
+    """Permissions and roles (``role:lead``) of which a caller must have one."""
     resource: str = ""
     """With *action*: the permission ``<resource>:<action>`` is required."""
     action: str = ""
@@ -303,5 +304,7 @@ def access_policy(rules: Iterable[AccessRuleSettings], default: AccessDefault = 
 
 
 def _check_permission(permission: str) -> None:
-    if "*" in permission or parse_permissions(permission) != (permission,):
+    if permission.startswith(ROLE_PREFIX):
+        check_by(permission)
+    elif "*" in permission or parse_permissions(permission) != (permission,):
         raise ValueError(f"not one permission: {permission!r}; '*' stands only in what is granted")

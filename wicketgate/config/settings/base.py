@@ -11,9 +11,14 @@ LOOPBACK_HOSTS = frozenset({"127.0.0.1", "::1", "localhost"})
 
 Seconds = Annotated[float, Field(gt=0, le=86_400)]
 
-SECRET_NAME = re.compile(r"token|key|secret|passw|auth|credential|cookie", re.IGNORECASE)
+SECRET_NAME = re.compile(
+    r"token|key|secret|passw|passphrase|auth|credential|cookie|jwt|bearer"
+    r"|(?:^|[_.-])(?:pat|pass|dsn|webhook)(?:$|[_.-])",
+    re.IGNORECASE,
+)
 _NO_SECRET_NAME = re.compile(
-    r"(?:^|[_.-])(?:url|uri|mode|type|provider|path|file|dir|folder|sock|name|prefix|algorithm|alg|method|host|port|ttl"
+    r"(?:^|(?<!webhook)[_.-])ur[il]$|^(?:home|pwd|user|logname|hostname|lang|lc_\w+|shell|term|tz|tmpdir)$|(?:env|org)$"
+    r"|(?:^|[_.-])(?:mode|type|provider|path|file|dir|folder|sock|name|prefix|algorithm|alg|method|host|port|ttl"
     r"|expiry|timeout|enabled|endpoint|audience|issuer|scope|scopes)$"
     r"|(?:^|[_.-])(?:sort|partition|primary|foreign|group|cache|idempotency)[_.-]?key$"
     r"|(?:^|[_.-])(?:author|authors|keyboard|keyword|keywords|keyspace|monkey|tokenizer)(?:[_.-]|$)"
@@ -22,10 +27,10 @@ _NO_SECRET_NAME = re.compile(
 )
 
 
-def is_secret_name(name: str) -> bool:
+def is_secret_name(name: str, *, by_default: bool = False) -> bool:
     """Returns whether a value of this name is masked in what an upstream says. Values that stand in ordinary data by
-    their nature are not (UP-62)."""
-    return SECRET_NAME.search(name) is not None and _NO_SECRET_NAME.search(name) is None
+    their nature are not (UP-62). With *by_default* every name is one of a secret unless it is known to be harmless."""
+    return (by_default or SECRET_NAME.search(name) is not None) and _NO_SECRET_NAME.search(name) is None
 
 
 class Section(BaseModel):

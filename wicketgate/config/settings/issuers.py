@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
-from wicketgate.access.identity import KEY_PREFIX, parse_permissions
+from wicketgate.access.identity import KEY_PREFIX, parse_granted
 from wicketgate.access.issuer import BrowserClient, Grant, Introspection, Issuer
 from wicketgate.access.signed_headers import TrustedGateway
 from wicketgate.config.settings.base import LOOPBACK_HOSTS, Section, check_url
@@ -107,7 +107,7 @@ class TokenPermissionSettings(Section):
     @field_validator("grant")
     @classmethod
     def _well_formed(cls, permissions: tuple[str, ...]) -> tuple[str, ...]:
-        return parse_permissions(",".join(permissions))
+        return parse_granted(permissions)
 
     @model_validator(mode="after")
     def _one(self) -> Self:
@@ -252,7 +252,7 @@ class TrustedHeaderSettings(Section):
     @field_validator("permissions")
     @classmethod
     def _well_formed(cls, permissions: tuple[str, ...]) -> tuple[str, ...]:
-        return parse_permissions(",".join(permissions))
+        return parse_granted(permissions)
 
     def made(self) -> TrustedGateway:
         return TrustedGateway(

@@ -381,6 +381,7 @@ class Settings(Section):
                 "auth.issuers needs server.public_url, the URL at which clients reach this service: tokens name it"
             )
         for upstream in self.upstreams:
+            upstream.take_variables(self.from_variables)
             if upstream.credentials == "exchange":
                 self._check_exchange(upstream)
         names = {upstream.name for upstream in self.upstreams}

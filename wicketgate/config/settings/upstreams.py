@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Literal, Self
 from urllib.parse import quote_plus, unquote, unquote_plus, urlsplit
 
-from pydantic import AfterValidator, Field, SecretStr, ValidationInfo, field_validator, model_validator
+from pydantic import AfterValidator, Field, PrivateAttr, SecretStr, ValidationInfo, field_validator, model_validator
 
 from wicketgate.config.settings.base import LOOPBACK_HOSTS, Seconds, Section, check_url, is_secret_name, revealed
 from wicketgate.upstreams.openapi.document import is_base_url
@@ -397,6 +397,8 @@ class UpstreamSettings(Section):
         of_person = self.oauth is not None and self.oauth.needs_person
         return of_person and bool(self.url) and not self.is_per_user
 
+    _of_variables: tuple[str, ...] = PrivateAttr(())
+
     @property
     def needs_id_tokens(self) -> bool:
         """True if callers log in with a browser at the issuer of their tokens: the exchange needs an ID token."""
@@ -427,7 +429,7 @@ class UpstreamSettings(Section):
         for url in (self.url, self.openapi, *env.values(), *self.command):
             yield from _user_of(url)
             yield from _in_query_of(url)
-        for url in (self.url, *self.command):
+        for url in (self.url, *env.values(), *self.command):
             yield from _in_path_of(url)
         if self.oauth is not None:
             yield from self.oauth.secrets()
@@ -437,6 +439,15 @@ class UpstreamSettings(Section):
             exchange = self.oauth.exchange
             if exchange is not None and exchange.client_secret is not None:
                 yield f"{quote_plus(exchange.client_id)}:{quote_plus(exchange.client_secret.get_secret_value())}"
+
+        yield from self._of_variables
+
+    def take_variables(self, variables: Mapping[str, str]) -> None:
+        """Takes those of *variables*, names by value, that this upstream is given and that may be secret (OPS-423)."""
+        given = (each for values in (self.env, self.headers, self.query) for each in revealed(values).values())
+        texts = "\n".join((self.url, self.openapi, self.base_url, *self.command, *given))
+        found = (value for value, name in variables.items() if value in texts and not _is_plain(name, value))
+        self._of_variables = tuple(found)
 
     @property
     def kind(self) -> str:
@@ -449,6 +460,18 @@ class UpstreamSettings(Section):
         if self.connect_timeout_s is not None:
             return self.connect_timeout_s
         return _STDIO_CONNECT_S if self.command else _CONNECT_S
+
+
+_PLACE = re.compile(r"(?:~|\.{1,2})?/.*|[a-z][a-z0-9+.-]*://[^@]*|[a-z0-9-]+(?:\.[a-z0-9-]+)+(?::[0-9]+)?", re.DOTALL)
+"""A path, a URL without a user, or a host."""
+
+
+def _is_plain(name: str, value: str) -> bool:
+    """Returns whether the *value* of a variable may be repeated in results: by its name, or because it is a place."""
+    if is_secret_name(name):
+        return False
+    plain = not is_secret_name(name, by_default=True) or _HARMLESS_HEADER.match(name.replace("_", "-"))
+    return bool(plain or _PLACE.fullmatch(value))
 
 
 _KINDS = ("command", "url", "openapi", "python")

@@ -23,10 +23,11 @@ export function Tool({ id, query, me, found }) {
   const data = useLoad((signal) => get(`tool?id=${encodeURIComponent(id)}${query.key ? `&key=${encodeURIComponent(query.key)}` : ""}`, { signal }), [id, query.key]);
   useLive((event) => event === "catalog" && data.again());
   const hit = found?.hits.find((each) => each.id === id);
-  const tabs = [["run", "Run"], ...(found ? [["why", "Why here"]] : []), ["schema", "Schema"], ...(me.may.read ? [["pin", "Pin"], ["who", "Who may"]] : []), ["calls", "Calls"]];
-  const tab = tabs.some(([name]) => name === query.tab) ? query.tab : found ? "why" : "run";
   const choose = (next) => go("tools", { ...query, id, tab: next }, { replace: true });
-  return html`<${Loaded} data=${data}>${(tool) => html`<article class="card" aria-labelledby="toolname">
+  return html`<${Loaded} data=${data}>${(tool) => {
+    const tabs = [...(tool.hidden ? [] : [["run", "Run"]]), ...(found ? [["why", "Why here"]] : []), ["schema", "Schema"], ...(me.may.read ? [["pin", "Pin"], ["who", "Who may"]] : []), ["calls", "Calls"]];
+    const tab = tabs.some(([name]) => name === query.tab) ? query.tab : tool.hidden ? "who" : found ? "why" : "run";
+    return html`<article class="card" aria-labelledby="toolname">
     <${Name} name=${tool.name} opened=${query.id} />
     <p class="id">${plain(tool.id, 300)} <${Copy} text=${tool.id} /></p>
     ${tool.title && html`<p class="foot0">${plain(tool.title, 200)}</p>`}
@@ -35,6 +36,7 @@ export function Tool({ id, query, me, found }) {
       <span><${Tile} writes=${tool.writes} />${tool.writes ? "changes things" : "reads"}, by its own word</span>
       ${tool.path && html`<span><a href=${href("gate", { path: up(tool.path) })} onClick=${followed("gate", { path: up(tool.path) })}>${plain(up(tool.path), 100)}</a></span>`}
       ${tool.traffic && html`<span>${plural(tool.traffic[0], "call")}${tool.traffic[1] ? `, ${number(tool.traffic[1])} failed` : ""}${tool.traffic[2] == null ? "" : `, median ${ms(tool.traffic[2])}`}</span>`}
+      ${tool.hidden && html`<span class="wait">hidden from you</span>`}
       ${tool.pin && html`<span class=${tool.pin.state === "suspicious" ? "wait" : ""}>${PINS[tool.pin.state]}</span>`}
     </p>
     <${Compared} tool=${tool} />
@@ -47,7 +49,8 @@ export function Tool({ id, query, me, found }) {
       ${tab === "who" && html`<${Who} tool=${tool} query=${query} />`}
       ${tab === "calls" && html`<${Calls} tool=${tool} all=${me.may.read} />`}
     <//>
-  </article>`}<//>`;
+  </article>`;
+  }}<//>`;
 }
 
 const PINS = { none: "not pinned", accepted: "as it was accepted", new: "in use, never accepted", suspicious: "suspicious" };

@@ -143,17 +143,18 @@ function All({ query, me }) {
   const map = useLoad((signal) => get("map?path=%2F", { signal }), []);
   useLive((event) => event === "catalog" && map.again());
   return html`<${Loaded} data=${map}>${(found) => {
-    const { id, name, about, writes } = found.columns;
+    const known = found.columns.id.length;
+    const [id, name, about, writes] = ["id", "name", "about", "writes"].map((each) => [...found.columns[each], ...found.hidden[each]]);
     const odd = new Set(found.suspicious);
     return html`<${Fragment}>
       ${me.may.read && (found.held > 0 || odd.size > 0) && html`<p class="heldline"><a href=${href("tools", { show: "held" })} onClick=${followed("tools", { show: "held" })}>${[found.held && `${plural(found.held, "tool")} quarantined`, odd.size && `${number(odd.size)} suspicious in use`].filter(Boolean).join(", ")}</a></p>`}
-      ${!found.model.behind && html`<${Nothing} read=${me.may.read && !found.upstreams.length} />`}
+      ${!id.length && html`<${Nothing} read=${me.may.read && !found.upstreams.length} />`}
       <div class="sec"><h2>${plural(id.length, "tool")}</h2>${id.length > MOST_LISTED && html`<span class="foot0">the first ${MOST_LISTED}; search for the others</span>`}</div>
       <ol class="res plainlist">${id.slice(0, MOST_LISTED).map((each, at) => {
         const to = with_(query, { id: each });
         return html`<li key=${each}><a href=${href("tools", to)} onClick=${followed("tools", to)} aria-current=${query.id === each ? "true" : null}>
           <i class=${`t key${writes[at] ? " w" : ""}`} role="img" aria-label=${writes[at] ? "changes things" : "reads"} />
-          <span class="nm">${plain(name[at], 80)}<small>${plain(each.split(":")[0], 60)}</small>${odd.has(each) && html`<span class="tag wait">suspicious</span>`}</span>
+          <span class="nm">${plain(name[at], 80)}<small>${plain(each.split(":")[0], 60)}</small>${odd.has(each) && html`<span class="tag wait">suspicious</span>`}${at >= known && html`<span class="tag">hidden from you</span>`}</span>
           <span class="ds">${plain(about[at], 160)}</span>
         </a></li>`;
       })}</ol>
