@@ -31,12 +31,14 @@ _NOT_KEPT: Mapping[PutOutcome, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """The envelope of a call, as compact JSON in *text*, and what it cost the model beside the cost of the raw result.
-    *meta* is the ``_meta`` of the result, which is for the client and no model; empty if it is large."""
+    """The envelope of a call, as compact JSON in *text* and as a model reads it in *page*; the cost of the page next to
+    that of the raw result. *meta* is the ``_meta`` of the result, for the client and no model; empty if it is large.
+    """
 
     envelope: ResultEnvelope
     cost: TokenCost
     text: str
+    page: str
     meta: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -75,7 +77,8 @@ class Archive:
         if no_index:
             seal = partial(seal, not_stored={**not_stored, **no_index})
             sealed = await sealing(seal)
-        return Execution(sealed.envelope, TokenCost(sealed.shown_tokens, sealed.raw.tokens), sealed.text)
+        cost = TokenCost(sealed.shown_tokens, sealed.raw.tokens)
+        return Execution(sealed.envelope, cost, sealed.text, sealed.page)
 
     async def _store(self, artifacts: Sequence[SealedArtifact], owner: str) -> dict[str, str]:
         """Store them in this order. Returns by handle why one was not stored."""
