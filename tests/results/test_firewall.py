@@ -208,8 +208,8 @@ def test_every_kind_of_content_gets_its_own_kind_of_handle() -> None:
     kinds = [artifact.ref.handle.split(":")[0] for artifact in sealed.artifacts]
     assert kinds == ["image", "audio", "resource", "malformed"], "what the page shows is not kept"
     assert "link: X | https://x.example/" in sealed.envelope.facts
-    content[0]["text"] = LONG
-    sealed = seal({"content": content, "structuredContent": {"a": 1}})
+    large = {"content": [{"type": "text", "text": LONG}, *content[1:]], "structuredContent": {"a": 1}}
+    sealed = seal(large)
     kinds = [artifact.ref.handle.split(":")[0] for artifact in sealed.artifacts]
     assert kinds == [
         *("text", "image", "audio", "resource", "resource_link", "malformed", "structured_content", "index")
