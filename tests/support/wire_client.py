@@ -79,7 +79,7 @@ class WireClient:
         message: dict[str, Any] = {"jsonrpc": "2.0", "method": method, "params": dict(params)}
         if id is not None:
             message["id"] = id
-        return await self.service.http.post(self.path, json=message, headers=dict(headers))
+        return await self.service.http.post(f"{self.path}?result=both", json=message, headers=dict(headers))
 
 
 def messages_in(response: httpx.Response) -> list[dict[str, Any]]:
