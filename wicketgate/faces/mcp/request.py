@@ -7,18 +7,18 @@ from typing import Any, Protocol
 from wicketgate.faces.surface import ResultForm
 
 RESULT_KEY = "wicketgate/result"
-_FORMS: Mapping[Any, ResultForm] = {"text": "text", "json": "json", "both": "both"}
+_FORMS: Mapping[str, ResultForm] = {"text": "text", "json": "json", "both": "both"}
 _FORM = re.compile(rb"(?:^|&)result=(text|json|both)(?:&|$)")
 
 
 def result_form(asked: "McpRequest", default: ResultForm) -> ResultForm:
     """Returns the form of results that the request asks for, in ``_meta`` or in the query of its URL (FACE-176)."""
-    form = asked.meta and _FORMS.get(asked.meta.get(RESULT_KEY))
-    if form:
-        return form
+    wanted = asked.meta and asked.meta.get(RESULT_KEY)
+    if isinstance(wanted, str) and wanted in _FORMS:
+        return _FORMS[wanted]
     query = asked.request.scope.get("query_string") if asked.request is not None else None
-    wanted = _FORM.search(query) if query else None
-    return _FORMS[wanted[1].decode()] if wanted else default
+    named = _FORM.search(query) if query else None
+    return _FORMS[named[1].decode()] if named else default
 
 
 class HttpRequest(Protocol):
