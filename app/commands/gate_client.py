@@ -229,6 +229,7 @@ _META = {
     "io.modelcontextprotocol/protocolVersion": _VERSION,
     "io.modelcontextprotocol/clientInfo": {"name": "wicketgate-cli", "version": "1"},
     "io.modelcontextprotocol/clientCapabilities": {},
+    "wicketgate/result": "both",
 }
 
 

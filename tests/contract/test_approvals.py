@@ -107,7 +107,7 @@ async def test_an_approved_call_runs_first_and_the_model_goes_on_from_its_result
     assert [name for name, _, _ in files.calls] == ["read_file"]
     # In place of the request for approval, where the model expects the result.
     assert [m["role"] for m in model.requests[1].messages] == ["user", "assistant", "tool"]
-    assert model.requests[1].messages[2]["content"] == output
+    assert model.requests[1].messages[2]["content"] == "contents of a.md"
 
 
 @requirement("CHAT-67")

@@ -14,7 +14,8 @@ from tests.support.service import FileServer, running_service
 from wicketgate.errors import ConfigError
 
 ERA = "2026-07-28"
-READ = {"tool_id": IDS["read_file"], "args": {"path": "a.md"}}
+LONG = "a/" * 2_000
+READ = {"tool_id": IDS["read_file"], "args": {"path": LONG}}
 
 
 @requirement("EXEC-32")
@@ -32,7 +33,7 @@ async def test_a_handle_is_valid_after_a_restart_and_the_file_is_closed_at_the_e
     ):
         selector = {"type": "head", "chars": 100}
         view = body(await client.call_tool("tool_view", {"handle": artifact["handle"], "selector": selector}))
-    assert view["content"] == "contents of a.md"
+    assert view["content"] == f"contents of {LONG}"[:100]
 
 
 @requirement("EXEC-31")
@@ -45,8 +46,9 @@ async def test_a_store_that_breaks_loses_no_answer_and_offers_nothing_that_is_no
         (artifact,) = body(await client.call_tool("tool_execute", READ))["artifacts"]
         with closing(sqlite3.connect(tmp_path / "a.db")) as other:
             other.execute("DROP TABLE piece")
-        envelope = body(await client.call_tool("tool_execute", READ | {"args": {"path": "b.md"}}))
-        assert (envelope["status"], envelope["summary"], envelope["artifacts"]) == ("partial", "contents of b.md", [])
+        envelope = body(await client.call_tool("tool_execute", READ | {"args": {"path": f"b/{LONG}"}}))
+        assert (envelope["status"], envelope["artifacts"]) == ("partial", [])
+        assert envelope["summary"].startswith("contents of b/a/a")
         assert "cannot be viewed" in envelope["facts"][-1]
         selector = {"type": "head", "chars": 100}
         view = await client.call_tool("tool_view", {"handle": artifact["handle"], "selector": selector})

@@ -48,7 +48,7 @@ async def test_a_call_is_shown_run_and_answered_and_the_model_goes_on_with_the_r
     assert assistant["tool_calls"] == [
         {"id": "c1", "type": "function", "function": {"name": "tool_execute", "arguments": call.raw}}
     ]
-    assert tool == {"role": "tool", "tool_call_id": "c1", "content": result["output"]}
+    assert tool == {"role": "tool", "tool_call_id": "c1", "content": "contents of a.md"}
 
 
 @requirement("CHAT-44")

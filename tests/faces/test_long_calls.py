@@ -37,6 +37,7 @@ class Server:
         self.answers: list[Any] = []
         self.error: Exception | None = None
         self.question: Mapping[str, Any] | None = None
+        self.more = ""
 
     async def call(self, name: str, arguments: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]:
         self.begun.set()
@@ -53,7 +54,8 @@ class Server:
             self.answers.append(await context.caller.ask("elicitation/create", self.question))
         if self.error is not None and context.answers is None:
             raise self.error
-        return {"content": [{"type": "text", "text": f"{name} done with {dict(arguments)}"}], "_meta": {"a/b": 1}}
+        said = f"{name} done with {dict(arguments)}{self.more}"
+        return {"content": [{"type": "text", "text": said}], "_meta": {"a/b": 1}}
 
 
 class Gate:
@@ -147,9 +149,8 @@ async def test_a_wait_gives_the_result_as_the_call_would_have(gate: Gate) -> Non
     assert done.meta == {"a/b": 1}
     assert done.cost.naive > 0
     # An answer that was lost on its way can be asked for again.
-    assert (await gate.view(handle, request())).structured == done.structured
-    kept = done.structured["artifacts"][0]["handle"]
-    assert (await gate.view(kept, request(), "head")).structured["content"].startswith("slow done")
+    again = await gate.view(handle, request())
+    assert (again.structured, again.shown) == (done.structured, "slow done with {'n': 1}")
 
 
 @requirement("FACE-69")
@@ -188,6 +189,7 @@ async def test_another_selector_is_refused_with_those_that_apply(gate: Gate, sel
 @requirement("FACE-69")
 async def test_the_selectors_of_a_call_are_none_of_an_artifact(gate: Gate) -> None:
     gate.server.end.set()
+    gate.server.more = " and more" * 1_000
     done = await gate.execute(request())
     refused = await gate.view(done.structured["artifacts"][0]["handle"], request())
     assert refused.structured["message"].startswith("wait is for handles that begin with 'call:'")

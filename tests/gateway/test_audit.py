@@ -52,6 +52,7 @@ class Server(StubUpstream):
         super().__init__(tools, self._answer, name="raw")
         self.outcome = outcome
         self.reached = asyncio.Event()
+        self.said = "bob@example.com"
 
     async def _answer(self, name: str, arguments: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]:
         self.reached.set()
@@ -59,7 +60,7 @@ class Server(StubUpstream):
             raise self.outcome
         if self.outcome == "wait":
             await asyncio.Event().wait()
-        return {"content": [{"type": "text", "text": "bob@example.com"}], "isError": self.outcome == "error"}
+        return {"content": [{"type": "text", "text": self.said}], "isError": self.outcome == "error"}
 
 
 @pytest.fixture
@@ -322,7 +323,9 @@ async def test_a_call_that_is_cancelled_after_its_answer_says_that_there_was_one
 
     storing = asyncio.Event()
     auditor = Auditor([Attached("memory", sink)], wall_clock=lambda: 0.0)
-    runtime = ProxyRuntime(Server("ok"), RuntimeOptions(READ_ONLY, NeverStored(), auditor=auditor))
+    server = Server("ok")
+    server.said *= 1_000
+    runtime = ProxyRuntime(server, RuntimeOptions(READ_ONLY, NeverStored(), auditor=auditor))
     await runtime.refresh_catalog()
     call = asyncio.create_task(runtime.execute(next(iter(runtime.catalog().items)), {"text": "hi"}, OWNER))
     with anyio.fail_after(BOUND_S):

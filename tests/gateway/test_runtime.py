@@ -423,7 +423,10 @@ async def test_a_quota_is_taken_by_calls_and_not_by_dry_runs_or_refused_argument
 
 @requirement("EXEC-29", "ACCESS-8")
 async def test_an_artifact_is_viewed_only_by_keys_that_may_use_its_tool(make: Make) -> None:
-    runtime = make(StubUpstream([tool("get")], say_name, name="stub"))
+    async def long_text(name: str, arguments: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]:
+        return text(f"called {name}" * 1_000)
+
+    runtime = make(StubUpstream([tool("get")], long_text, name="stub"))
     await runtime.refresh_catalog()
     handle = (await envelope_of(runtime.execute(tool_id(runtime, "get"), {}, context()))).artifacts[0].handle
     head = {"type": "head", "chars": 5}

@@ -43,7 +43,7 @@ def caller(*permissions: str) -> CallContext:
 
 
 async def answer(name: str, arguments: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]:
-    return {"content": [{"type": "text", "text": f"{name} ran"}]}
+    return {"content": [{"type": "text", "text": f"{name} ran" * 400}]}
 
 
 async def runtime_of(*tools: Mapping[str, Any], auditor: Auditor | None = None, **policies: Any) -> ProxyRuntime:

@@ -27,11 +27,14 @@ async def mcp_client(
     headers: Mapping[str, str] | None = None,
     client: Mapping[str, Any] | None = None,
 ) -> AsyncIterator[Client]:
-    """*client*: what the SDK's Client takes beyond transport and mode, such as callbacks."""
+    """*client*: what the SDK's Client takes beyond transport and mode, such as callbacks. It asks for JSON, as programs
+    do (FACE-176)."""
     sent = {"Authorization": f"Bearer {key}", **(headers or {})}
     async with (
         httpx2.AsyncClient(headers=sent, timeout=40, verify=False) as http,  # loading authorities takes 30 ms
-        Client(streamable_http_client(service.url + path, http_client=http), mode=mode, **(client or {})) as connected,
+        Client(
+            streamable_http_client(f"{service.url}{path}?result=both", http_client=http), mode=mode, **(client or {})
+        ) as connected,
     ):
         yield connected
 
@@ -45,6 +48,7 @@ async def call_statelessly(http: httpx.AsyncClient, name: str, arguments: Mappin
             "io.modelcontextprotocol/protocolVersion": "2026-07-28",
             "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
             "io.modelcontextprotocol/clientCapabilities": {},
+            "wicketgate/result": "both",
         },
     }
     headers = {

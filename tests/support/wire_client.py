@@ -18,12 +18,13 @@ _NAMED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"} 
 
 @dataclass(frozen=True)
 class WireClient:
-    """*capabilities* are declared as they stand."""
+    """*capabilities* are declared as they stand. *query* asks for JSON too, as programs do."""
 
     service: RunningService
     era: str = MODERN
     path: str = "/mcp/namespaced"
     capabilities: Mapping[str, Any] | None = None
+    query: str = "?result=both"
 
     async def ask(
         self,
@@ -79,7 +80,7 @@ class WireClient:
         message: dict[str, Any] = {"jsonrpc": "2.0", "method": method, "params": dict(params)}
         if id is not None:
             message["id"] = id
-        return await self.service.http.post(self.path, json=message, headers=dict(headers))
+        return await self.service.http.post(self.path + self.query, json=message, headers=dict(headers))
 
 
 def messages_in(response: httpx.Response) -> list[dict[str, Any]]:

@@ -22,6 +22,7 @@ from typing import Any, Protocol
 
 from wicketgate.catalog.card_lines import CardLine, read_card_lines
 from wicketgate.errors import ContextOverflow
+from wicketgate.results.page import FAILED, read_page
 
 MESSAGE_TOKENS = 4
 """The tokens of a provider's framing of a message, role included, rounded up."""
@@ -124,7 +125,7 @@ _MAX_NAME_CHARS = 400
 def shrink(content: str) -> str:
     """A shorter form of a tool message's content, at most about 8,500 characters; *content* itself if there is none.
 
-    An envelope keeps status, the beginning of its summary and its first handles; cards, and lines of cards, their
+    The page or JSON of a result keeps its status, its beginning and its first handles; cards, and lines of cards, their
     ids; a view its handle, selector and total; an error its code and message. Any other text keeps its first 240
     characters and says how much was cut. What was shrunk is not shrunk further. Never raises.
     """
@@ -133,6 +134,10 @@ def shrink(content: str) -> str:
     short = _of_ours(_parsed(content))
     if lines := read_card_lines(content):
         shown = _ids_of_lines(lines)
+    elif (page := read_page(content)).handles:
+        whole = ", ".join(handle for handle in page.handles[:_MAX_HANDLES] if len(handle) <= _MAX_NAME_CHARS)
+        head = _short(f"{FAILED}\n{page.text}" if page.failed else page.text)
+        shown = f"{head}\n[tool_view shows the whole: {whole}; shortened{_SHRUNK}"
     elif short is not None:
         shown = json.dumps(short, ensure_ascii=False, separators=(",", ":"))
     elif len(content) > 2 * _HEAD_CHARS:

@@ -42,11 +42,12 @@ class ToolOutput:
 
 @dataclass(frozen=True, slots=True)
 class ToolFailure:
-    """A failure that goes back to the model, which decides how to go on (CHAT-45)."""
+    """A failure that goes back to the model, which decides how to go on (CHAT-45). *shown* as in ToolOutput."""
 
     name: ClassVar = "tool-result"
     id: str
     error: str
+    shown: str = ""
 
     def data(self) -> dict[str, Any]:
         return {"id": self.id, "error": self.error}
@@ -120,7 +121,7 @@ def join_texts(first: bytes, second: bytes) -> bytes | None:
 
 
 def text_for_model(result: ToolResult) -> str:
-    return result.shown or result.output if isinstance(result, ToolOutput) else result.error
+    return result.shown or (result.output if isinstance(result, ToolOutput) else result.error)
 
 
 def is_end(encoded: bytes) -> bool:

@@ -216,7 +216,7 @@ class ToolRounds:
         if approver is not None and approver.refusal:
             return ToolFailure(call.id, approver.refusal)
         if result.is_error:
-            return ToolFailure(call.id, result.text)
+            return ToolFailure(call.id, result.text, result.shown)
         return ToolOutput(call.id, result.text, result.shown)
 
 

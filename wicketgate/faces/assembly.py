@@ -11,7 +11,7 @@ from wicketgate.faces.namespaced import NamespacedFace
 from wicketgate.faces.namespaced_offers import NamespacedOffers
 from wicketgate.faces.operations import Operations
 from wicketgate.faces.registry import RegistryFace
-from wicketgate.faces.surface import Offers, ToolSurface
+from wicketgate.faces.surface import Offers, ResultForm, ToolSurface
 from wicketgate.faces.transparent import TransparentFace
 from wicketgate.fleet.features import FeatureFleet, Features
 from wicketgate.fleet.member import MultiplexUpstream
@@ -26,8 +26,8 @@ _NAMESPACED = "Tools, resources and prompts of several servers, each named serve
 @dataclass(frozen=True, slots=True)
 class Face:
     """A surface, the instructions for the clients that connect to it, the calls that may outlive their requests, if a
-    caller may still use a tool, by its id, its offers besides tools, and those calls in other processes, if
-    there may be any."""
+    caller may still use a tool, by its id, its offers besides tools, those calls in other processes, if there may be
+    any, and the form of its results unless the client asks for another."""
 
     surface: ToolSurface
     instructions: str
@@ -35,6 +35,7 @@ class Face:
     may_still_use: Callable[[str, Identity], bool]
     offers: Offers | None = None
     kept: KeptCalls | None = None
+    result_form: ResultForm = "both"
 
 
 def make_faces(
@@ -45,8 +46,10 @@ def make_faces(
     gateway: GatewayFace,
     operations: Operations,
     timeout_s: float,
+    result_form: ResultForm = "text",
 ) -> dict[str, Face]:
-    """The faces by the name that paths and ``mcp.face`` use. *timeout_s* bounds requests that are not tool calls."""
+    """The faces by the name that paths and ``mcp.face`` use. *timeout_s* bounds requests that are not tool calls,
+    *result_form* is that of the three tools (FACE-176)."""
     surfaces: dict[str, tuple[ToolSurface, str]] = {
         "gateway": (gateway, GATEWAY_INSTRUCTIONS),
         "transparent": (TransparentFace(runtime, started=started), transparent.INSTRUCTIONS),
@@ -56,7 +59,13 @@ def make_faces(
     gateway.read_resource = offers.read_resource
     return {
         **{
-            name: Face(*face, runtime.running, runtime.may_still_use, kept=runtime.kept)
+            name: Face(
+                *face,
+                runtime.running,
+                runtime.may_still_use,
+                kept=runtime.kept,
+                result_form=result_form if name == "gateway" else "both",
+            )
             for name, face in surfaces.items()
         },
         "namespaced": namespaced,

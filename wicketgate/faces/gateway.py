@@ -37,6 +37,7 @@ from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.ports import CallContext
 from wicketgate.results.bulk import utf8
 from wicketgate.results.envelope import mcp_result_to_envelope
+from wicketgate.results.page import page_of_json
 from wicketgate.results.view import View
 
 MAX_TOP_K = 50
@@ -150,8 +151,8 @@ class GatewayFace:
         return isinstance(tool_id, str) and self._runtime.may_write(tool_id, context)
 
     def shown_again(self, name: str, text: str) -> str:
-        """The JSON of a browse as its lines; every other result is shown as its JSON."""
-        return (lines_of_json(text) if name == _BROWSE.name else None) or text
+        """The JSON of a browse as its lines, that of an envelope or a view as its page; any other text unchanged."""
+        return (lines_of_json(text) if name == _BROWSE.name else page_of_json(text)) or text
 
     async def call(self, name: str, arguments: object, context: CallContext) -> SurfaceResult:
         clock = asyncio.get_running_loop().time

@@ -49,6 +49,7 @@ def execution_result(execution: Execution) -> SurfaceResult:
         envelope.as_dict(),
         is_error=envelope.status == "error",
         text=execution.text,
+        lines=execution.page,
         cost=execution.cost,
         meta=execution.meta,
     )

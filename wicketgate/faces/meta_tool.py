@@ -1,7 +1,6 @@
 """Shared parts of the faces: the schemas and arguments of their own tools, results, and a list for each audience."""
 
 import asyncio
-import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
@@ -21,6 +20,7 @@ from wicketgate.mcp_names import URL_ELICITATION_REQUIRED
 from wicketgate.ports import CallContext
 from wicketgate.results.bulk import outweighs
 from wicketgate.results.envelope import ResultEnvelope
+from wicketgate.results.page import json_text, page_of
 from wicketgate.tokens import estimate_tokens
 
 CONNECTING = "The tool servers are still being connected. Try again in a moment."
@@ -138,16 +138,17 @@ def json_result(
     cost: TokenCost | None = None,
     meta: Mapping[str, Any] | None = None,
 ) -> SurfaceResult:
-    """The result for *body*. *lines* is the text for a model, and for MCP clients, if it is not the JSON itself; *text*
-    is the JSON, if it is written already; *cost*, if it is known, otherwise four characters a token."""
+    """The result for *body*. *lines* is the text that a model reads: by default the page of an envelope or a view, the
+    JSON of anything else. *text* is the JSON, if it is written already; *cost*, if it is known, otherwise four
+    characters a token."""
     text = compact_json(body) if text is None else text
-    shown = text if lines is None else lines
+    shown = lines if lines is not None else page_of(body) or text
     if cost is None:
         cost = TokenCost(estimate_tokens(len(shown)), estimate_tokens(naive_chars))
     return SurfaceResult(({"type": "text", "text": shown},), body, text, is_error, cost, shown=shown, meta=meta or {})
 
 
-compact_json: Callable[[Any], str] = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+compact_json = json_text
 
 
 class ToolLists:

@@ -29,6 +29,11 @@ class SurfaceTool:
     more: Mapping[str, Any] = field(default_factory=dict)
 
 
+ResultForm = Literal["text", "json", "both"]
+"""What MCP clients get of a result of a meta-tool: the text that a model reads, the JSON for programs, or the text and
+the JSON. Some clients show their model nothing but JSON if there is any (FACE-176)."""
+
+
 class SurfaceResult(msgspec.Struct, frozen=True):
     """Content blocks in MCP wire JSON, and the structured form, which is always an object (FACE-27).
 

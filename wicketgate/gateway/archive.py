@@ -42,12 +42,14 @@ _PARTS_OF_A_FACT = 4
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """The envelope of a call, as compact JSON in *text*, and what it cost the model beside the cost of the raw result.
-    *meta* is the ``_meta`` of the result, which is for the client and no model; empty if it is large."""
+    """The envelope of a call, as compact JSON in *text* and as a model reads it in *page*; the cost of the page next to
+    that of the raw result. *meta* is the ``_meta`` of the result, for the client and no model; empty if it is large.
+    """
 
     envelope: ResultEnvelope
     cost: TokenCost
     text: str
+    page: str
     meta: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -96,7 +98,8 @@ class Archive:
             sealed = await sealing(seal)
         for link in resource_links(result):
             await self._artifacts.put(owner, Artifact(f"link:{link}", "text/uri-list", item.server, item.id.encode()))
-        return Execution(sealed.envelope, TokenCost(sealed.shown_tokens, sealed.raw.tokens), sealed.text)
+        cost = TokenCost(sealed.shown_tokens, sealed.raw.tokens)
+        return Execution(sealed.envelope, cost, sealed.text, sealed.page)
 
     async def _store(self, artifacts: Sequence[SealedArtifact], owner: str) -> dict[str, str]:
         """Store them in this order. Returns by handle why one was not stored."""

@@ -5,14 +5,16 @@ Counting is most of the work that a result makes, so only what may pass the budg
 beginning is, and the number says that it is an estimate.
 """
 
-import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import msgspec
+
 from wicketgate.results.bulk import SLICE, count_json_chars
 from wicketgate.results.envelope import SUMMARY_CHARS, WHOLE_FACTS_CHARS, ArtifactRef, ResultEnvelope, facts, shorten
+from wicketgate.results.page import GOES_ON, REST, json_text, result_page
 from wicketgate.tokens import TokenCounter, estimate_tokens
 
 # Less than a second call would cost with its arguments and framing.
@@ -29,7 +31,6 @@ _TOOL_CHARS = 200
 _CHARS_A_TOKEN = 8
 _NOTE_TOKENS = 60
 _LEAST_HEAD_TOKENS = 16
-_GOES_ON = " […goes on in facts]"
 _MAX_NOTES = 20
 _NOTES = ("content_annotations", "problems")
 
@@ -105,7 +106,7 @@ def choose_references(refs: Sequence[ArtifactRef], budget: int, tokens: TokenCou
     for ref in refs[:MAX_REFS]:
         short = replace(ref, label=shorten(ref.label, _LABEL_CHARS))
         # Most results have one reference, whose bytes tell that it fits without counting tokens.
-        if len(refs) == 1 and _surely_within(_json(short.as_dict()), room):
+        if len(refs) == 1 and _surely_within(json_text(short.as_dict()), room):
             return [short]
         cost = _cost(short.as_dict(), tokens)
         # The first reference is always shown, with a shorter label if need be.
@@ -120,11 +121,12 @@ def choose_references(refs: Sequence[ArtifactRef], budget: int, tokens: TokenCou
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """An envelope within its budget, as compact JSON in *text*. *shown_tokens* is exact where the text was near the
-    budget, otherwise four characters a token; *raw* is the cost of the result as it came."""
+    """An envelope within its budget, as compact JSON in *text* and as a model reads it in *page*. *shown_tokens* are
+    those of the page, an estimate unless it was near the budget; *raw* is the cost of the result as it came."""
 
     envelope: ResultEnvelope
     text: str
+    page: str
     shown_tokens: int
     raw: TokenCount
 
@@ -144,38 +146,47 @@ class Unfitted:
     def facts_are_whole(self) -> bool:
         return len(self.written) <= WHOLE_FACTS_CHARS
 
-    def raw(self, tokens: TokenCounter, counted: Counted | None) -> TokenCount:
-        """The cost of the result; *counted* is that of an envelope with all of it, as far as it was counted."""
-        length = len(self.text) or len(self.written)
-        if counted is not None and length > COUNTED_CHARS:
-            return TokenCount(round(length * counted.tokens / counted.chars), False)
+    def raw(self, tokens: TokenCounter) -> TokenCount:
+        """The cost of the result."""
         return count_tokens(self.text, tokens) if self.text else count_json(self.written, tokens)
 
 
+def fit_whole(envelope: ResultEnvelope, parts: Unfitted, budget: int, tokens: TokenCounter) -> Fitted | None:
+    """Returns *envelope* with all of *parts* on its page; None if that costs more than *budget*."""
+    if len(parts.text) + len(parts.written) > budget * _CHARS_A_TOKEN:
+        return None
+    summary, given = envelope.summary, [*envelope.facts, *parts.links]
+    # A text that is longer than a summary goes on in the first fact.
+    if len(parts.text) > SUMMARY_CHARS:
+        cut = SUMMARY_CHARS - len(GOES_ON)
+        given.insert(0, REST + shorten(parts.text[cut:], len(parts.text)))
+        summary = shorten(parts.text[:cut], cut) + GOES_ON
+    structured = msgspec.json.decode(parts.written) if parts.written else None
+    whole = replace(envelope, summary=summary, facts=tuple(given), structured_content=structured)
+    page = result_page(body := whole.as_dict())
+    length = len(parts.text) or len(parts.written)
+    if _surely_within(page, budget):
+        return Fitted(whole, json_text(body), page, estimate_tokens(len(page)), _estimate(length))
+    counted = count_within(page, budget, tokens)
+    if not counted.fits:
+        return None
+    # The result's share of the page, which was counted.
+    raw = TokenCount(round(counted.tokens * length / len(page)), False)
+    return Fitted(whole, json_text(body), page, counted.tokens, raw)
+
+
 def fit(envelope: ResultEnvelope, parts: Unfitted, budget: int, tokens: TokenCounter) -> Fitted:
-    """Returns *envelope*, as it was made of *parts*, changed to cost at most *budget*.
+    """Returns *envelope*, as it was made of *parts*, changed to cost at most *budget* as JSON; its page costs less.
 
-    Everything is given if it fits; a text longer than a summary goes on in a fact. Otherwise the summary is a head of
-    the text, and short facts are given as far as they fit. Only ids may take the cost above the budget.
+    The summary is a head of the text, and short facts are given as far as they fit. Only ids may take the cost above
+    the budget.
     """
-    # Give everything, if that fits.
-    whole = _whole(envelope, parts.text, parts.links, budget) if parts.text or parts.facts_are_whole else None
-    counted = None
-    if whole is not None:
-        text, length = _json(whole.as_dict()), len(parts.text) or len(parts.written)
-        if _surely_within(text, budget):
-            return Fitted(whole, text, estimate_tokens(len(text)), TokenCount(estimate_tokens(length), False))
-        counted = count_within(text, budget, tokens)
-        if counted.fits:
-            # The result's share of the envelope, which was counted.
-            return Fitted(whole, text, counted.tokens, TokenCount(round(counted.tokens * length / len(text)), False))
-
-    # Otherwise a head of the text comes first, with all facts: most results leave room for them.
-    raw = parts.raw(tokens, counted)
+    # A head of the text comes first, with all facts: most results leave room for them.
+    raw = parts.raw(tokens)
     given = envelope.facts if parts.facts_are_whole else facts(parts.structured, whole=False)
     shown = _all_facts(envelope, parts, given, raw, budget, tokens)
-    if shown is not None and (counted := count_within(text := _json(shown.as_dict()), budget, tokens)).fits:
-        return Fitted(shown, text, counted.tokens, raw)
+    if shown is not None and (counted := count_within(text := json_text(shown.as_dict()), budget, tokens)).fits:
+        return _fitted(shown, text, counted.tokens, raw)
 
     # Where they do not, facts take at most half of the room from the text.
     room = budget - _cost(replace(envelope, summary="", facts=()).as_dict(), tokens)
@@ -191,7 +202,16 @@ def fit(envelope: ResultEnvelope, parts: Unfitted, budget: int, tokens: TokenCou
     # The rest of the room goes to facts and links, in order.
     shown = replace(envelope, summary=summary, facts=_fitting_facts([*given, *parts.links], room, tokens))
     shown, text, cost = _trimmed(shown, budget, tokens)
-    return Fitted(shown, text, cost, raw)
+    return _fitted(shown, text, cost, raw)
+
+
+def _fitted(envelope: ResultEnvelope, text: str, cost: int, raw: TokenCount) -> Fitted:
+    page = result_page(envelope.as_dict())
+    return Fitted(envelope, text, page, round(cost * len(page) / len(text)), raw)
+
+
+def _estimate(chars: int) -> TokenCount:
+    return TokenCount(estimate_tokens(chars), False)
 
 
 def _all_facts(
@@ -218,19 +238,6 @@ def _without_text(envelope: ResultEnvelope, parts: Unfitted, raw: TokenCount) ->
         return shorten(envelope.summary, SUMMARY_CHARS)
     note = _note(count_json_chars(parts.written), 1, raw, 0, parts.viewable)
     return shorten(envelope.summary, SUMMARY_CHARS - len(note)) + note
-
-
-def _whole(envelope: ResultEnvelope, text: str, links: Sequence[str], budget: int) -> ResultEnvelope | None:
-    """Returns the envelope with the whole text; None if it cannot fit."""
-    # A short text is the summary.
-    if len(text) <= SUMMARY_CHARS:
-        return replace(envelope, facts=(*envelope.facts, *links)) if links else envelope
-    if len(text) > budget * _CHARS_A_TOKEN or envelope.facts:
-        return None
-    # A longer one goes on in the first fact.
-    cut = SUMMARY_CHARS - len(_GOES_ON)
-    rest = "[…] " + shorten(text[cut:], len(text))
-    return replace(envelope, summary=shorten(text[:cut], cut) + _GOES_ON, facts=(rest, *links))
 
 
 def _summary(parts: Unfitted, room: int, raw: TokenCount, tokens: TokenCounter) -> str:
@@ -288,7 +295,7 @@ def _fitting_facts(candidates: Sequence[str], room: int, tokens: TokenCounter) -
 def _trimmed(envelope: ResultEnvelope, budget: int, tokens: TokenCounter) -> tuple[ResultEnvelope, str, int]:
     """Drops facts, notes and text until the envelope fits: its cost is only nearly the sum of its parts. Returns it
     with its JSON and cost."""
-    while (cost := tokens.count(text := _json(envelope.as_dict()))) > budget:
+    while (cost := tokens.count(text := json_text(envelope.as_dict()))) > budget:
         if envelope.facts:
             envelope = replace(envelope, facts=envelope.facts[:-1])
         elif envelope.provenance.keys() & set(_NOTES):
@@ -322,7 +329,4 @@ def _surely_within(text: str, room: int) -> bool:
 
 
 def _cost(value: object, tokens: TokenCounter) -> int:
-    return tokens.count(_json(value))
-
-
-_json: Callable[[Any], str] = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+    return tokens.count(json_text(value))

@@ -39,23 +39,26 @@ class ArtifactRef:
 
 @dataclass(frozen=True, slots=True)
 class ResultEnvelope:
-    """*summary* has at most 500 characters. *status* is partial when some of the result could not be read as MCP."""
+    """*summary* has at most 500 characters. *status* is partial when some of the result could not be read as MCP.
+    *structured_content* is that of a result that is shown whole; otherwise it is an artifact (EXEC-97)."""
 
     status: ResultStatus
     summary: str
     facts: tuple[str, ...] = ()
     artifacts: tuple[ArtifactRef, ...] = ()
     provenance: Mapping[str, Any] = field(default_factory=dict)
+    structured_content: Any = None
 
     def as_dict(self) -> dict[str, Any]:
-        """Returns ``{status, summary, facts, artifacts, provenance}`` in new containers."""
-        return {
+        """Returns ``{status, summary, facts, artifacts, provenance, structured_content?}`` in new containers."""
+        body = {
             "status": self.status,
             "summary": self.summary,
             "facts": list(self.facts),
             "artifacts": [ref.as_dict() for ref in self.artifacts],
             "provenance": dict(self.provenance),
         }
+        return body if self.structured_content is None else {**body, "structured_content": self.structured_content}
 
 
 def shorten(text: str, limit_chars: int) -> str:

@@ -1,17 +1,26 @@
 """Sealing of results: what a model sees, and what is kept out of its context (EXEC-25, EXEC-26).
 
-A short result is given whole, so that it costs no second call. Of a long one the model sees a head, which says what is
-left out and how to read on; ``budget`` decides how much. The whole is always kept under content-addressed handles, so
-that the handle of an envelope can only ever show its own data.
+A short result is shown whole, unchanged, and not kept. Of a long one the model sees a head, which says what is left
+out and how to read on; ``budget`` decides how much. The whole is kept under content-addressed handles, so that the
+handle of an envelope can only ever show its own data.
 """
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from wicketgate.results.budget import INLINE_TOKENS, TokenCount, Unfitted, bounded_provenance, choose_references, fit
+from wicketgate.results.budget import (
+    INLINE_TOKENS,
+    Fitted,
+    TokenCount,
+    Unfitted,
+    bounded_provenance,
+    choose_references,
+    fit,
+    fit_whole,
+)
 from wicketgate.results.bulk import json_bytes, outweighs, seems_to_outweigh, utf8
 from wicketgate.results.envelope import ArtifactRef, Binary, ResultEnvelope, mcp_result_to_envelope, shorten
 from wicketgate.tokens import TokenCounter
@@ -34,8 +43,8 @@ class SealedArtifact:
 
 @dataclass(frozen=True, slots=True)
 class Sealed:
-    """*text* is the envelope as compact JSON, *shown_tokens* its cost; *raw* that of the result as it came. The budget
-    is exact, what is told of the cost need not be (EXEC-58).
+    """*text* is the envelope as compact JSON, *page* what a model reads of it, which costs *shown_tokens*; *raw* is the
+    cost of the result as it came. The budget is exact, these two need not be (EXEC-58).
 
     *raw* is that of the texts, or the structured content of a result without any. Images, audio and blobs are left out,
     because their cost depends on the model: the comparison never flatters us.
@@ -46,6 +55,11 @@ class Sealed:
     raw: TokenCount
     shown_tokens: int
     text: str
+    page: str
+
+
+_Fit = Callable[[ResultEnvelope, Unfitted, int, TokenCounter], Fitted | None]
+_NOTHING: Binary = (b"", "", "")
 
 
 def is_bulky(result: object) -> bool:
@@ -78,15 +92,49 @@ def seal_result(
     """
     read, binaries, text = mcp_result_to_envelope(result, tool_name)
     fields = result if isinstance(result, Mapping) else {}
-    lost = not_stored or {}
+    content, prefix = fields.get("content"), f"mcp:{tool_name}:"
+    read = replace(read, provenance=bounded_provenance({**read.provenance, "tool_id": tool_id, **(provenance or {})}))
+    structured, _, _ = binaries.get(f"{prefix}structured_content", _NOTHING)
+    links = _links(content)
 
-    # Every part becomes an artifact. Very many parts become one artifact that holds them all.
+    def sealed(kept: _Artifacts, fit: _Fit) -> Sealed | None:
+        listed, unavailable = _refer(kept, not_stored or {}, inline_tokens, tokens)
+        artifacts = tuple(kept.by_handle.values())
+        status = "partial" if unavailable and read.status == "ok" else read.status
+        viewable = not artifacts or (not_stored or {}).get(artifacts[0].ref.handle) is None
+        fitted = fit(
+            replace(read, status=status, artifacts=tuple(listed)),
+            Unfitted(text, fields.get("structuredContent"), structured, [*unavailable, *links], viewable),
+            inline_tokens,
+            tokens,
+        )
+        if fitted is None:
+            return None
+        return Sealed(fitted.envelope, artifacts, fitted.raw, fitted.shown_tokens, fitted.text, fitted.page)
+
+    # What fits is shown whole, and only parts that are no text are kept.
+    if len(binaries) <= _MAX_LINKS:
+        off_page = {handle: part for handle, part in binaries.items() if not _on_page(handle, prefix, content)}
+        kept = _Artifacts(tool_id)
+        _keep_parts(kept, "", off_page, prefix)
+        if (whole := sealed(kept, fit_whole)) is not None:
+            return whole
+
+    # Otherwise every part becomes an artifact. Very many parts become one artifact that holds them all.
     kept = _Artifacts(tool_id)
-    structured = _keep_parts(kept, text, binaries, f"mcp:{tool_name}:")
-    if len(binaries) > _MAX_ARTIFACTS and (parts := json_bytes(fields.get("content"))) is not None:
+    _keep_parts(kept, text, binaries, prefix)
+    if len(binaries) > _MAX_ARTIFACTS and (parts := json_bytes(content)) is not None:
         kept.add("parts", parts, "application/json", f"all {len(binaries):,} parts, as they came")
+    made = sealed(kept, fit)
+    assert made is not None
+    return made
 
-    # The envelope refers to those that can be viewed, as far as its budget allows; an index lists them all.
+
+def _refer(
+    kept: "_Artifacts", lost: Mapping[str, str], inline_tokens: int, tokens: TokenCounter
+) -> tuple[list[ArtifactRef], list[str]]:
+    """Returns references to the artifacts that can be viewed, as far as the budget allows, then to an index of all, and
+    facts about those that cannot be."""
     refs = [artifact.ref for handle, artifact in kept.by_handle.items() if handle not in lost]
     listed = choose_references(refs, inline_tokens, tokens)
     if len(listed) < len(refs):
@@ -94,34 +142,22 @@ def seal_result(
         index = kept.add("index", listing, "application/json", f"list of all {len(refs)} artifacts")
         if index.handle not in lost:
             listed.append(index)
-    artifacts = tuple(kept.by_handle.values())
     unavailable = [
-        f"{shorten(artifact.ref.label, 60)} ({artifact.ref.size_bytes:,} bytes) cannot be viewed: "
-        f"{lost[artifact.ref.handle]}"
-        for artifact in artifacts
-        if artifact.ref.handle in lost
+        f"{shorten(artifact.ref.label, 60)} ({artifact.ref.size_bytes:,} bytes) cannot be viewed: {lost[handle]}"
+        for handle, artifact in kept.by_handle.items()
+        if handle in lost
     ]
+    return listed, unavailable
 
-    # Then text and facts go in as far as they fit.
-    links = [*unavailable, *_links(fields.get("content"))]
-    fitted = fit(
-        replace(
-            read,
-            status="partial" if unavailable and read.status == "ok" else read.status,
-            artifacts=tuple(listed),
-            provenance=bounded_provenance({**read.provenance, "tool_id": tool_id, **(provenance or {})}),
-        ),
-        Unfitted(
-            text=text,
-            structured=fields.get("structuredContent"),
-            written=structured,
-            links=links,
-            viewable=not refs or refs[0] is artifacts[0].ref,
-        ),
-        inline_tokens,
-        tokens,
-    )
-    return Sealed(fitted.envelope, artifacts, fitted.raw, fitted.shown_tokens, fitted.text)
+
+def _on_page(handle: str, prefix: str, content: object) -> bool:
+    """Returns true for a part of a result that the page of a whole result shows: structured content, the text of an
+    embedded resource, a link."""
+    kind, _, index = handle.removeprefix(prefix).partition(":")
+    if kind == "resource" and isinstance(content, list):
+        part = content[int(index)]
+        return "text" in part["resource"]
+    return kind in ("structured_content", "resource_link")
 
 
 class _Artifacts:
@@ -141,19 +177,14 @@ class _Artifacts:
         return self.by_handle.setdefault(handle, added).ref
 
 
-def _keep_parts(kept: _Artifacts, text: str, binaries: Mapping[str, Binary], prefix: str) -> bytes:
-    """Adds the text and the first binaries. Returns the structured content, empty without any."""
+def _keep_parts(kept: _Artifacts, text: str, binaries: Mapping[str, Binary], prefix: str) -> None:
+    """Adds the text, the structured content and the first of the other binaries."""
     if text:
         kept.add("text", utf8(text), "text/plain", "full text")
-    structured = b""
     for number, (handle, (data, media_type, label)) in enumerate(binaries.items()):
         kind = handle.removeprefix(prefix).partition(":")[0]
-        if kind == "structured_content":
-            structured = data
-        elif number >= _MAX_ARTIFACTS:
-            continue
-        kept.add(kind, data, media_type, label)
-    return structured
+        if kind == "structured_content" or number < _MAX_ARTIFACTS:
+            kept.add(kind, data, media_type, label)
 
 
 def resource_links(result: Mapping[str, Any]) -> list[str]:

@@ -89,15 +89,10 @@ def refused(expected: Mapping[str, str], *errors: tuple[str, str], **details: An
     return {"error": "ARGS_INVALID", "message": "no", "details": {"errors": listed, "expected": expected, **details}}
 
 
-def envelope(summary: str, size_bytes: int | None = None, **more: Any) -> dict[str, Any]:
-    size = len(summary.encode()) if size_bytes is None else size_bytes
-    text = {
-        "handle": "text:shop:t#12345678:0011223344556677",
-        "media_type": "text/plain",
-        "label": "",
-        "size_bytes": size,
-    }
-    return {"status": "ok", "summary": summary, "facts": [], "artifacts": [text], "provenance": {}, **more}
+def page(text: str, size_bytes: int = 0) -> str:
+    """The page of a result; of *size_bytes* if it does not hold all."""
+    handle = "text:shop:t#12345678:0011223344556677"
+    return f"{text}\n[artifact {handle} (text/plain, {size_bytes:,} bytes)]" if size_bytes else text
 
 
 async def started(question: str, *cards: ChoiceCard, hint: str = "") -> Conversation:
@@ -151,7 +146,7 @@ async def test_an_id_goes_out_under_the_name_of_its_noun() -> None:
     conversation = await started("get order ord_0012", card("get_order"))
     expected = {"tool_id": "shop:get_order#12345678", "args": {"order_id": "ord_0012"}}
     assert await conversation.call() == ("tool_execute", expected)
-    conversation.answer(envelope('{"id": "ord_0012"}', facts=["id: ord_0012"]))
+    conversation.answer(page('{"id": "ord_0012"}'))
     text = await conversation.text()
     assert text.startswith("id ord_0012.\n\n")
     assert "Scripted demo model" in text
@@ -215,7 +210,7 @@ async def test_a_known_tool_that_has_all_it_needs_is_run_at_once() -> None:
     conversation = await started("last 3 commits of this repository", commit, card("list_orders"), *others)
     args = {"repo_path": ".", "max_count": 3}
     assert await conversation.call() == ("tool_execute", {"tool_id": "git:git_log#12345678", "args": args})
-    conversation.answer(envelope("Commit: 1"))
+    conversation.answer(page("Commit: 1"))
     assert "git:git_log#12345678" in await conversation.text()
 
 
@@ -287,23 +282,21 @@ async def test_a_change_is_made_at_once_only_if_the_message_names_it_with_what_i
 async def test_a_text_larger_than_the_summary_is_viewed_and_answered_from() -> None:
     conversation = await started('export orders {"a": 1}', card("export_orders"))
     await conversation.call()
-    conversation.answer(envelope("id,customer\n[…", 127_240))
+    conversation.answer(page("id,customer\n[…", 127_240))
     selector = {"type": "head", "chars": 4000}
     handle = "text:shop:t#12345678:0011223344556677"
     assert await conversation.call() == ("tool_view", {"handle": handle, "selector": selector})
-    conversation.answer(
-        {"handle": handle, "content": "id,customer\nord_0001,cust_0012\n", "total": 127_240, "next": {}}
-    )
+    conversation.answer('id,customer\nord_0001,cust_0012\n\n[total: 127,240; next: {"type":"head","start":31}]')
     text = await conversation.text()
     assert text.startswith("id,customer\nord_0001,cust_0012\n")
-    assert "127240 characters" in text
+    assert "127,240 characters" in text
     assert handle in text
 
 
 async def test_a_view_that_fails_is_reported_and_the_summary_still_shown() -> None:
     conversation = await started('export orders {"a": 1}', card("export_orders"))
     await conversation.call()
-    conversation.answer(envelope("id,customer", 127_240))
+    conversation.answer(page("id,customer", 127_240))
     await conversation.call()
     conversation.answer({"error": "VIEW_FAILED", "message": "No such artifact.", "path": "", "retryable": False})
     text = await conversation.text()
@@ -314,7 +307,7 @@ async def test_a_view_that_fails_is_reported_and_the_summary_still_shown() -> No
 @pytest.mark.parametrize(
     ("result", "said"),
     [
-        ({"status": "error", "summary": "There is no order ord_9999.", "facts": []}, "There is no order ord_9999."),
+        ("[the tool reports an error]\nThere is no order ord_9999.", "There is no order ord_9999."),
         ({"error": "UPSTREAM_TIMEOUT", "message": "no answer", "path": "", "retryable": True}, "UPSTREAM_TIMEOUT"),
         ("tool_execute timed out after 30s", "tool_execute timed out after 30s"),
     ],
@@ -345,7 +338,7 @@ async def test_only_what_came_after_the_last_question_counts() -> None:
 async def test_call_ids_are_never_given_twice_in_a_conversation() -> None:
     conversation = await started('get order {"order_id": "ord_0001"}', card("get_order"))
     await conversation.call()
-    conversation.answer(envelope("done"))
+    conversation.answer(page("done"))
     again = Conversation("list suppliers", *conversation.messages)
     await again.call()
     ids = [call["id"] for message in again.messages for call in message.get("tool_calls", ())]

@@ -16,6 +16,7 @@ from wicketgate.config.settings.browse import BrowseSettings
 from wicketgate.config.settings.chat import EngineSettings, ModelSettings
 from wicketgate.config.settings.issuers import IssuerSettings
 from wicketgate.config.settings.upstreams import UpstreamSettings
+from wicketgate.faces.surface import ResultForm
 from wicketgate.storage.fail_modes import WHY_CLOSED, FailMode, StateKind
 from wicketgate.storage.redis.url import RedisPlace, is_redis, read_url
 
@@ -94,6 +95,9 @@ FACES: tuple[str, ...] = get_args(FaceName)
 class McpSettings(Section):
     face: FaceName = "gateway"
     """The face at ``/mcp``."""
+    result: ResultForm = "text"
+    """What clients get of results of the three tools unless they ask: the text that a model reads, the JSON for
+    programs, or both."""
     cache_stable: bool = False
     """The order of cards of requests that do not ask for one."""
     direct: bool = True

@@ -18,7 +18,7 @@ from pydantic import ValidationError
 
 from wicketgate.errors import GatewayError
 from wicketgate.faces.meta_tool import compact_json
-from wicketgate.faces.surface import SurfaceResult, SurfaceTool
+from wicketgate.faces.surface import ResultForm, SurfaceResult, SurfaceTool
 from wicketgate.results.bulk import json_with, odd_json
 
 T = TypeVar("T")
@@ -132,16 +132,15 @@ def without_ours(result: Mapping[str, Any]) -> dict[str, Any]:
     return answer
 
 
-def result_json(result: SurfaceResult, version: str) -> dict[str, Any]:
+def result_json(result: SurfaceResult, version: str, form: ResultForm) -> dict[str, Any]:
     """A face's result of ``tools/call`` for a client of *version*."""
     if result.as_it_came is not None:
         return as_it_came(result.as_it_came, version)
-    answer: dict[str, Any] = {
-        **WHOLE,
-        "content": list(result.content),
-        "structuredContent": result.structured,
-        "isError": result.is_error,
-    }
+    answer: dict[str, Any] = {**WHOLE, "content": list(result.content), "isError": result.is_error}
+    if form != "text":
+        answer["structuredContent"] = result.structured
+    if form == "json":
+        answer["content"][0] = {"type": "text", "text": result.text}
     return without_ours({**answer, "_meta": result.meta}) if result.meta else answer
 
 

@@ -53,7 +53,7 @@ from wicketgate.faces.mcp.fit import ToolListings, ToolNames, failure_json, resu
 from wicketgate.faces.mcp.held import Asked, HeldCall, HeldCaller, HeldCalls, NotHeld
 from wicketgate.faces.mcp.kept_sessions import KeptSession
 from wicketgate.faces.mcp.offers import MISSING_KEY, OFFERS_FRESH, OfferMethods
-from wicketgate.faces.mcp.request import McpRequest
+from wicketgate.faces.mcp.request import McpRequest, result_form
 from wicketgate.faces.mcp.tasks import Tasks
 from wicketgate.faces.meta_tool import LARGE
 from wicketgate.faces.surface import Offer, Offers, Refusal, SurfaceTool, UnknownTool
@@ -105,6 +105,7 @@ class McpDoor:
     ) -> None:
         self._surface = face.surface
         self._offers = face.offers
+        self._result_form = face.result_form
         self._local = local
         self._new_id = new_id
         self.listings = ToolListings()
@@ -265,10 +266,10 @@ class McpDoor:
             return self._failed(name, asked, error)
         if result.refused is not None and is_answered_by(result.refused, asked):
             raise mcp_error(result.refused, asked)
-        answer = result_json(result, asked.protocol_version)
+        answer = result_json(result, asked.protocol_version, result_form(asked, self._result_form))
         # Clients check structured content against the schema that they were shown, that of an error too.
         if result.is_error and result.as_it_came is None and self._is_typed(name, asked):
-            del answer["structuredContent"]
+            answer.pop("structuredContent", None)
         return answer
 
     def _failed(self, name: str, ctx: McpRequest, error: Exception) -> dict[str, Any]:

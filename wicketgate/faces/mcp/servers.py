@@ -13,7 +13,7 @@ from wicketgate.access.identity import LOCAL, Identity
 from wicketgate.access.seal import Seal
 from wicketgate.faces.assembly import GATEWAY_INSTRUCTIONS, Face
 from wicketgate.faces.gateway import GatewayFace
-from wicketgate.faces.surface import ToolSurface
+from wicketgate.faces.surface import ResultForm, ToolSurface
 from wicketgate.faces.transparent import INSTRUCTIONS, TransparentFace
 from wicketgate.gateway.lifecycle import Lifecycle
 from wicketgate.gateway.options import ExposureMode
@@ -27,6 +27,7 @@ _MAX_MESSAGE_BYTES = 4 << 20
 class _StdioServer(ABC):
     mode: ExposureMode
     instructions: str
+    result_form: ResultForm = "both"
 
     def __init__(self, runtime: ProxyRuntime, *, name: str = "wicketgate", identity: Identity = LOCAL) -> None:
         """*name* is shown to clients, which all have *identity*. Raises ValueError if the runtime's mode differs."""
@@ -47,7 +48,13 @@ class _StdioServer(ABC):
         runtime = self._runtime
         lifecycle = Lifecycle(runtime.fleet, runtime, start_deadline_s=_START_DEADLINE_S)
         door = McpDoor(
-            Face(self._surface(lifecycle.started), self.instructions, runtime.running, runtime.may_still_use),
+            Face(
+                self._surface(lifecycle.started),
+                self.instructions,
+                runtime.running,
+                runtime.may_still_use,
+                result_form=self.result_form,
+            ),
             name=self.mode,
             version=version("wicketgate"),
             seal=Seal((), secrets.token_bytes(32), time, lambda: secrets.token_urlsafe(12)),
@@ -67,6 +74,7 @@ class McpGatewayServer(_StdioServer):
     """Three tools: ``tool_browse``, ``tool_execute`` and ``tool_view`` (FACE-17)."""
 
     mode = ExposureMode.GATEWAY
+    result_form = "text"
     instructions = GATEWAY_INSTRUCTIONS
 
     def _surface(self, started: Callable[[], bool]) -> ToolSurface:

@@ -18,6 +18,7 @@ from wicketgate.models.provider import Finish, Message, ModelEvent, ModelRequest
 from wicketgate.models.scripted.arguments import MAX_MESSAGE_CHARS, Filling, fill_arguments, json_arguments
 from wicketgate.models.scripted.known_tools import guessed_arguments, known_arguments
 from wicketgate.models.scripted.wording import in_words
+from wicketgate.results.page import read_page
 
 SIGNATURE = "(Scripted demo model, not an LLM"
 INTRODUCTION = (
@@ -29,6 +30,9 @@ VIEW_CHARS = 4_000
 SHOWN_CHARS = 2_000
 _MOST_TRIED = 6
 # Where a session shows cards that it has seen before the others, the last line of a browse names the best.
+_FAILURE = {"error", "message"}
+_NOT_RUN = re.compile(r"tool_\w+ timed out after |not run: |loop_guard: |invalid arguments: |approval_")
+_TOTAL = re.compile(r"\n\[total: ([\d,]+)(; next: .*)?\]\Z")
 _BEST = re.compile(r"Best for this query: (\S+(?:, \S+)*)\.")
 # Who asks does not want a change: "show the last commits" commits nothing.
 _ASKING = frozenset(["what", "which", "who", "when", "where", "how", "show", "list", "find", "are", "is", "did"])
@@ -219,10 +223,9 @@ def _verb(card: CardLine) -> str:
 
 
 def _longer_text(envelope: Mapping[str, Any]) -> str:
-    """The handle of the text when the summary does not hold all of it; otherwise empty."""
-    texts = [ref for ref in envelope.get("artifacts") or () if str(ref.get("media_type", "")).startswith("text/")]
-    shown_bytes = len(str(envelope.get("summary", "")).encode())
-    return str(texts[0]["handle"]) if texts and texts[0].get("size_bytes", 0) > shown_bytes else ""
+    """The handle of the text if the page does not hold all of it; otherwise empty."""
+    handle = next(iter(envelope.get("handles") or ()), "")
+    return str(handle) if str(handle).startswith("text:") else ""
 
 
 def _answer_from_view(steps: Sequence[_Step]) -> str:
@@ -231,12 +234,12 @@ def _answer_from_view(steps: Sequence[_Step]) -> str:
     if "content" not in view:
         return _signed(f"{_shown(ran.result)}\n\n{_failure('Viewing the whole result', view)}", ran)
     text = str(view["content"])
-    if view.get("next") is None:
+    if not view["goes_on"]:
         text = in_words(text)
-    if view.get("next") is not None or len(text) > SHOWN_CHARS:
+    if view["goes_on"] or len(text) > SHOWN_CHARS:
         text = (
-            f"{text[:SHOWN_CHARS].rstrip()}\n[…]\n\nThis is the beginning of {view.get('total')} characters; "
-            f"the whole is kept under the handle {view.get('handle')}."
+            f"{text[:SHOWN_CHARS].rstrip()}\n[…]\n\nThis is the beginning of {view['total']} characters; "
+            f"the whole is kept under the handle {steps[-1].call.arguments.get('handle')}."
         )
     return _signed(text, ran)
 
@@ -265,10 +268,8 @@ def _fill(question: str, step: _Step) -> Filling:
 
 
 def _shown(envelope: Mapping[str, Any]) -> str:
-    """The summary in words, and the facts unless the summary is the same JSON that they were taken from."""
-    summary = str(envelope.get("summary", ""))
-    facts = envelope.get("facts") or () if "text" in _read_object(summary) else ()
-    return "\n".join([in_words(summary), *map(str, facts)]).strip()
+    """The page in words."""
+    return in_words(str(envelope.get("summary", ""))).strip()
 
 
 def _failure(task: str, result: Mapping[str, Any]) -> str:
@@ -294,13 +295,25 @@ def _read_conversation(messages: Sequence[Message]) -> tuple[str, list[_Step]]:
         for call in message.get("tool_calls") or ():
             if answer := answers.get(call["id"]):
                 made = Call(call["function"]["name"], _read_object(call["function"]["arguments"]))
-                result = _read_object(str(answer.get("content") or ""))
-                if made.name == "tool_browse" and "text" in result:
-                    best = _BEST.search(result["text"].rpartition("\n")[2])
-                    cards = read_card_lines(result["text"])
-                    result = {"cards": cards, "best": best[1].split(", ") if best else []}
-                steps.append(_Step(made, result))
+                steps.append(_Step(made, _read_result(made.name, str(answer.get("content") or ""))))
     return question, steps
+
+
+def _read_result(tool: str, text: str) -> dict[str, Any]:
+    """The answer of a meta-tool: the fields of a failure or a dry run, otherwise those of the page or of the lines."""
+    body = _read_object(text)
+    if body.keys() >= _FAILURE or "dry_run" in body or (tool == "tool_browse" and "text" not in body):
+        return body
+    match tool:
+        case "tool_browse":
+            best = _BEST.search(text.rpartition("\n")[2])
+            return {"cards": read_card_lines(text), "best": best[1].split(", ") if best else []}
+        case "tool_view" if total := _TOTAL.search(text):
+            return {"content": text[: total.start()], "total": total[1], "goes_on": total[2] is not None}
+        case _:
+            page = read_page(text)
+            failed = page.failed or _NOT_RUN.match(text) is not None
+            return {"status": "error" if failed else "ok", "summary": page.text, "handles": page.handles}
 
 
 def _read_object(text: str) -> dict[str, Any]:
