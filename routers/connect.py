@@ -103,7 +103,8 @@ class ConnectPages:
         self._has_keys = has_keys
         self._server_host = server_host
         self._url = logins.public_url
-        self._own_host = urlsplit(self._url).netloc
+        own = urlsplit(self._url)
+        self._own_host, self.origin = own.netloc, f"{own.scheme}://{own.netloc}"
         self._cookies = _Cookies(self._url)
 
     def router(self) -> APIRouter:
@@ -236,11 +237,12 @@ class ConnectPages:
         source = source_of(request.scope)
         if not self._is_own(request, form):
             raise LoginRefused("forged")
-        if not self._tries.may(source):
-            return _said(*_TOO_OFTEN, headers=_LATER)
         found = self._authenticator.authenticate(form.get("key", "").strip(), source, request.url.path)
         # Tokens of issuers say who somebody is at their own door; in a browser their issuer is asked.
         if not isinstance(found, Identity) or found.issuer:
+            # Wrong answers alone are held back: others in the network have right keys.
+            if not self._tries.may(source):
+                return _said(*_TOO_OFTEN, headers=_LATER)
             self._tries.wrong(source)
             return self._identify(request, upstream, flow, "This key is not accepted here.")
         return await self._signed_in(request, found.actor, upstream, flow, key_id=found.key_id)
@@ -360,6 +362,9 @@ class ConnectPages:
 def _page(connect: ConnectPages, answer: Answer) -> Answer:
     async def page(request: Request) -> Response:
         try:
+            # The middleware takes any port of this machine, where others' pages may be.
+            if request.method == "POST" and request.headers.get("origin", connect.origin) != connect.origin:
+                raise LoginRefused("forged")
             return await answer(request)
         except LoginRefused as refusal:
             return await connect.refused(request, refusal)

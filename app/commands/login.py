@@ -49,8 +49,10 @@ async def log_in(settings: Settings, name: str, *, browser: bool, scopes: tuple[
         known = before.registration if before is not None else None
         async with _returning(port or _port_of(before)) as returning:
             refusal = await client.refusal()
+            # A tool was refused for want of scopes: the ones that the login has stay.
+            granted = before.scopes_to_keep if before is not None and not scopes else ()
             async with asyncio.timeout(_WITHIN_S):
-                login = await client.log_in(returning.address, browse, refusal, known=known)
+                login = await client.log_in(returning.address, browse, refusal, known=known, granted=granted)
         async with keep.alone():
             await keep.write(login)
     except LoginFailure as failure:

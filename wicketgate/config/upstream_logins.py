@@ -131,6 +131,11 @@ def how_to_log_in(name: str, at: str = "") -> str:
     return f"wicketgate login {name} --url {at}" if at else f"wicketgate login {name}"
 
 
+def scopes_mend(settings: UpstreamSettings) -> str:
+    """Returns what the operator does for more scopes at an upstream with ``oauth``."""
+    return how_to_log_in(settings.name) if _oauth(settings).needs_person else "add them to oauth.scope"
+
+
 def _oauth(settings: UpstreamSettings) -> OAuthSettings:
     return settings.oauth or OAuthSettings()
 

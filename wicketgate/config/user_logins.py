@@ -2,6 +2,7 @@
 
 import secrets
 from collections.abc import Callable
+from functools import partial
 from time import monotonic, time
 from typing import TYPE_CHECKING
 
@@ -101,7 +102,9 @@ def shared_of(settings: Settings, logins: "UserLogins | None", outgoing: Outgoin
 
         client = login_client(upstream, outgoing, logins=logins)
         grants = logins.shared(upstream.name, client)
-        return SharedGrant(upstream.name, grants, how_to_log_in(upstream.name, at), learn)
+        return SharedGrant(
+            upstream.name, grants, how_to_log_in(upstream.name, at), learn, partial(logins.want, upstream.name)
+        )
 
     return credentials
 

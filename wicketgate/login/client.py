@@ -2,7 +2,7 @@
 
 import secrets
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from wicketgate.login import token_endpoint
@@ -41,10 +41,17 @@ class LoginPlan:
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """The part of a login that is kept: its tokens, and the registration under which they were given."""
+    """The part of a login that is kept: its tokens, the registration under which they were given, and the scopes that
+    the server asked for last and that it does not have."""
 
     tokens: Tokens
     registration: Registration
+    wanted: frozenset[str] = frozenset()
+
+    @property
+    def scopes_to_keep(self) -> frozenset[str]:
+        """The scopes for the next login, beside the usual ones."""
+        return self.tokens.scopes | self.wanted if self.wanted else frozenset()
 
 
 class LoginClient:
@@ -187,7 +194,7 @@ class LoginClient:
         """New tokens by the refresh token. The issuer is the one that gave it, and is asked for its endpoints anew."""
         client = self._client(login.registration, await self.issuer(login.tokens.issuer))
         tokens = await self._carrier.run(token_endpoint.refresh(client, login.tokens, self._now()))
-        return Login(tokens, login.registration)
+        return replace(login, tokens=tokens)
 
     async def revoke(self, login: Login) -> bool:
         """End a login at its issuer; false if that has no way to do so."""

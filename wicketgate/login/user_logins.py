@@ -18,12 +18,13 @@ from wicketgate.login.client import LoginClient
 from wicketgate.login.counts import LoginCounts, RefreshOutcome
 from wicketgate.login.failures import Declined, LoginFailure, NotOffered
 from wicketgate.login.grants import Bond, Grant, GrantEvent, Grants
+from wicketgate.login.keys import row_key
 from wicketgate.login.login_flow import DECLINED_THERE, SERVER_GONE, BrowserSession, Login
 from wicketgate.login.logins import Logins, TooManyLogins
 from wicketgate.login.registrar import Registration, client_document
 from wicketgate.login.registrations import Registrations
 from wicketgate.login.rows import LoginsAway
-from wicketgate.login.sealed_rows import SealedRows
+from wicketgate.login.sealed_rows import OpenedRow, SealedRows
 from wicketgate.login.server_login import ServerLogin
 from wicketgate.login.user_grants import Connect as Offer
 from wicketgate.login.user_grants import UserGrants
@@ -190,7 +191,11 @@ class UserLogins:
             await self.rows.aclose()
 
     async def offer(self, actor: str, name: str, scopes: frozenset[str] = frozenset()) -> ConnectRequired:
-        """Offer *actor* a login at *name*. Raises RateLimited and LoginsAway."""
+        """Offer *actor* a login at *name*. One for all callers asks for the scopes of the one before too if some were
+        wanted since. Raises RateLimited and LoginsAway."""
+        if self.is_shared(name) and (row := await self.rows.read("registration", _wanted(name))) is not None:
+            had = (grant.tokens.scopes for grant in await self.grants.of("", name))
+            scopes = scopes.union(row.value["scopes"], *had)
         try:
             login = await self.logins.offer(actor, name, scopes)
         except TooManyLogins:
@@ -208,6 +213,12 @@ class UserLogins:
             expires_at=login.expires_at,
             flow=login.flow,
         )
+
+    async def want(self, name: str, scopes: frozenset[str]) -> None:
+        """Have the next login for all callers at *name* ask for *scopes* too. Raises LoginsAway."""
+        former = await self.rows.read("registration", _wanted(name))
+        version = former.version + 1 if former is not None else 1
+        await self.rows.write(OpenedRow("registration", _wanted(name), "", {"scopes": sorted(scopes)}, version))
 
     def link(self, login: Login) -> str:
         """The page of *login*."""
@@ -255,6 +266,8 @@ class UserLogins:
             log.warning("%s: login of %s: %s", login.upstream, login.actor, failure.detail)
             return await self.logins.failed(login, failure.why)
         grant = await self.grants.keep(owner, login.upstream, tokens, bond, login.actor)
+        if not owner:
+            await self.rows.delete("registration", _wanted(login.upstream))
         self.heard(login)
         return await self.logins.granted(login, grant.number)
 
@@ -305,6 +318,10 @@ async def _looked_after(grants: UserGrants) -> None:
         await grants.watch()
     finally:
         await grants.aclose()
+
+
+def _wanted(name: str) -> str:
+    return row_key("wanted scopes", name)
 
 
 def _packed(registration: Registration) -> Mapping[str, object]:
