@@ -121,7 +121,8 @@ async def test_a_login_after_a_call_that_lacked_scopes_asks_for_these_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    async with Narrow() as on:
+    on = Narrow()
+    async with on:
         on.challenge += ', scope="mcp:basic"'
         entry: Mapping[str, object] = {"name": "locked", "url": on.server_url, "oauth": {}}
         file = tmp_path / "wicketgate.yaml"
