@@ -53,6 +53,7 @@ def consent(
     upstream: str,
     server_host: str,
     issuer_host: str,
+    page_host: str,
     scopes: Iterable[str],
     actor: str,
     own_host: str,
@@ -68,6 +69,7 @@ def consent(
     rows = (
         ("Tool server", f"{upstream} ({_bounded(server_host, _HOST_CHARS)})"),
         ("You log in at", _bounded(issuer_host, _HOST_CHARS)),
+        ("Your browser is sent to", _bounded(page_host, _HOST_CHARS)),
         ("Wicketgate asks there for", asked),
         ("You come back to", own_host),
         ("You are signed in here as", actor),

@@ -218,8 +218,7 @@ def _make_app(
         authenticator=gate.authenticator,
         uses=gate.key_uses,
         local_only=local_only,
-        open_paths=(frozenset() if console is None else open_paths(console) | {SIGN_IN_PATH})
-        | (frozenset() if connect is None else connect.open_paths),
+        open_paths=frozenset() if console is None else open_paths(console) | {SIGN_IN_PATH},
         open_under=() if connect is None else connect.open_under,
         **({} if console is None else {"page_without_key": no_such_page}),
     )

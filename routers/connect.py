@@ -29,9 +29,8 @@ from wicketgate.login.kept_id_tokens import KeptIdTokens
 from wicketgate.login.keys import row_key
 from wicketgate.login.login_flow import BrowserSession, LoginRefused, RefusalReason
 from wicketgate.login.logins import AGREED_S
-from wicketgate.login.registrar import client_document
 from wicketgate.login.rows import LoginsAway
-from wicketgate.login.user_logins import CALLBACK, DOCUMENT, UserLogins
+from wicketgate.login.user_logins import CALLBACK, DOCUMENTS, UserLogins
 from wicketgate.ports import source_of
 
 log = logging.getLogger("wicketgate.login")
@@ -81,9 +80,8 @@ class _Cookies:
 class ConnectPages:
     """Answers the requests of browsers. *has_keys* says whether callers with keys are served."""
 
-    open_under = ("/connect/", "/login/")
-    """The paths below which no credential is asked for: browsers send none."""
-    open_paths = frozenset({DOCUMENT})
+    open_under = ("/connect/", "/login/", DOCUMENTS)
+    """The paths below which no credential is asked for: browsers and issuers send none."""
 
     def __init__(
         self,
@@ -105,14 +103,16 @@ class ConnectPages:
         self._has_keys = has_keys
         self._server_host = server_host
         self._url = logins.public_url
-        self._own_host = urlsplit(self._url).netloc
+        own = urlsplit(self._url)
+        self._own_host, self.origin = own.netloc, f"{own.scheme}://{own.netloc}"
         self._cookies = _Cookies(self._url)
 
     def router(self) -> APIRouter:
         router = APIRouter(include_in_schema=False)
         ways: tuple[tuple[str, str, Answer], ...] = (
-            ("GET", DOCUMENT, self.document),
+            ("GET", f"{DOCUMENTS}{{mark}}.json", self.document),
             ("GET", CALLBACK, self.callback),
+            ("GET", f"{CALLBACK}/{{mark}}", self.callback),
             ("GET", "/connect/{upstream}", self.open),
             ("POST", "/connect/{upstream}", self.decide),
             ("POST", "/login/key", self.use_key),
@@ -125,7 +125,9 @@ class ConnectPages:
         return router
 
     async def document(self, request: Request) -> Response:
-        made = client_document(f"{self._url}{DOCUMENT}", [f"{self._url}{CALLBACK}"])
+        made = self._logins.document(request.path_params["mark"])
+        if made is None:
+            return _said(404, "There is nothing here", "This is no document of this gate.")
         return JSONResponse(made, headers={"cache-control": "public, max-age=300"})
 
     # Opening the link.
@@ -149,11 +151,12 @@ class ConnectPages:
             upstream,
             self._server_host(upstream),
             urlsplit(place.issuer).netloc,
+            place.page,
             scopes,
             session.actor,
             self._own_host,
             f"{self._url}/connect/{upstream}",
-            {"f": flow, "t": login.csrf, "i": _shown(server.url, place.issuer, scopes)},
+            {"f": flow, "t": login.csrf, "i": _shown(server.url, place.issuer, place.page, scopes)},
             for_all=self._logins.is_shared(upstream),
         )
         return HTMLResponse(text, headers=dict(pages.OF_FORMS))
@@ -191,7 +194,8 @@ class ConnectPages:
             raise LoginRefused("forged")
         agreement, url = await server.begin(login)
         # What was agreed to is what the page has shown, and no issuer or scope that came since.
-        if not same(_shown(agreement.server, agreement.issuer, agreement.scopes), form.get("i", "")):
+        shown = _shown(agreement.server, agreement.issuer, urlsplit(url).netloc, agreement.scopes)
+        if not same(shown, form.get("i", "")):
             raise LoginRefused("forged")
         await self._logins.logins.agree(flow, session, form.get("t", ""), agreement)
         answer = _onward(url)
@@ -209,7 +213,7 @@ class ConnectPages:
         kept = self._cookies.state(flow)
         if not same(request.cookies.get(kept, ""), state):
             raise LoginRefused("forged")
-        login = await self._logins.come_back(came, session)
+        login = await self._logins.come_back(came, session, request.path_params.get("mark", ""))
         match login.state:
             case "granted":
                 done = f"Your account at {login.upstream} is connected."
@@ -233,11 +237,12 @@ class ConnectPages:
         source = source_of(request.scope)
         if not self._is_own(request, form):
             raise LoginRefused("forged")
-        if not self._tries.may(source):
-            return _said(*_TOO_OFTEN, headers=_LATER)
         found = self._authenticator.authenticate(form.get("key", "").strip(), source, request.url.path)
         # Tokens of issuers say who somebody is at their own door; in a browser their issuer is asked.
         if not isinstance(found, Identity) or found.issuer:
+            # Wrong answers alone are held back: others in the network have right keys.
+            if not self._tries.may(source):
+                return _said(*_TOO_OFTEN, headers=_LATER)
             self._tries.wrong(source)
             return self._identify(request, upstream, flow, "This key is not accepted here.")
         return await self._signed_in(request, found.actor, upstream, flow, key_id=found.key_id)
@@ -357,6 +362,9 @@ class ConnectPages:
 def _page(connect: ConnectPages, answer: Answer) -> Answer:
     async def page(request: Request) -> Response:
         try:
+            # The middleware takes any port of this machine, where others' pages may be.
+            if request.method == "POST" and request.headers.get("origin", connect.origin) != connect.origin:
+                raise LoginRefused("forged")
             return await answer(request)
         except LoginRefused as refusal:
             return await connect.refused(request, refusal)
@@ -370,9 +378,9 @@ def _page(connect: ConnectPages, answer: Answer) -> Answer:
     return page
 
 
-def _shown(server: str, issuer: str, scopes: Iterable[str]) -> str:
+def _shown(server: str, issuer: str, page: str, scopes: Iterable[str]) -> str:
     """The spelling of these on a page."""
-    return row_key("consent", server, issuer, *sorted(scopes))
+    return row_key("consent", server, issuer, page, *sorted(scopes))
 
 
 async def _form(request: Request) -> Mapping[str, str]:

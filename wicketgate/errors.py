@@ -4,7 +4,7 @@ Two families cross a door. A ``GatewayError`` is an answer of a meta-tool and go
 often mend its call. An ``EngineError`` ends a chat stream; its text is fixed, so nothing of the cause can leak.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
 _MAX_CHARS = 1_000
@@ -169,6 +169,14 @@ class Forbidden(GatewayError):
     """The caller may see this tool, but not call it, or not like this."""
 
     code = "FORBIDDEN"
+
+
+class ScopesNeeded(Forbidden):
+    """The login at the server *name* may not do this (403 ``insufficient_scope``); *mend* is what its operator does.
+    Callers get the same code."""
+
+    def __init__(self, name: str, scopes: Iterable[str], mend: str) -> None:
+        super().__init__(f"{name} wants more scopes for this ({' '.join(sorted(scopes))}). Its operator: {mend}")
 
 
 class OutOfOrder(GatewayError):

@@ -39,16 +39,20 @@ async def log_in(settings: Settings, name: str, *, browser: bool, scopes: tuple[
     async def browse(url: str) -> Mapping[str, str]:
         shown = browser and await asyncio.to_thread(webbrowser.open, url)
         click.echo(f"{'Opened in your browser' if shown else 'Open in a browser'}:\n{printable(url)}", err=True)
-        click.echo(f"Waiting for it to come back to {returning.address} ...", err=True)
-        return await returning.answer(_state_of(url))
+        query = parse_qs(urlsplit(url).query)
+        back = query["redirect_uri"][-1]
+        click.echo(f"Waiting for it to come back to {back} ...", err=True)
+        return await returning.answer(query["state"][-1], urlsplit(back).path)
 
     try:
         before = await keep.read()
         known = before.registration if before is not None else None
         async with _returning(port or _port_of(before)) as returning:
             refusal = await client.refusal()
+            # A tool was refused for want of scopes: the ones that the login has stay.
+            granted = before.scopes_to_keep if before is not None and not scopes else ()
             async with asyncio.timeout(_WITHIN_S):
-                login = await client.log_in(returning.address, browse, refusal, known=known)
+                login = await client.log_in(returning.address, browse, refusal, known=known, granted=granted)
         async with keep.alone():
             await keep.write(login)
     except LoginFailure as failure:
@@ -139,12 +143,13 @@ class _Returning:
 
     def __init__(self, port: int) -> None:
         self.address = f"http://127.0.0.1:{port}{_CALLBACK}"
-        self._state = ""
+        self._state = self._path = ""
         self._came: asyncio.Future[Mapping[str, str]] = asyncio.get_running_loop().create_future()
 
-    async def answer(self, state: str) -> Mapping[str, str]:
-        """The query of the request that brings *state*. Others are turned away: any page may send some."""
-        self._state, self._came = state, asyncio.get_running_loop().create_future()
+    async def answer(self, state: str, path: str) -> Mapping[str, str]:
+        """The query of the request that brings *state* to *path*, that of one issuer. Others are turned away: any page
+        may send some."""
+        self._state, self._path, self._came = state, path, asyncio.get_running_loop().create_future()
         return await self._came
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -165,7 +170,7 @@ class _Returning:
     def _judge(self, line: str) -> tuple[str, bytes]:
         method, _, rest = line.partition(" ")
         path, _, query = rest.partition(" ")[0].partition("?")
-        if method != "GET" or path != _CALLBACK:
+        if method != "GET" or path != self._path:
             return "404 Not Found", b""
         came = dict(parse_qsl(query, keep_blank_values=True))
         state = came.get("state", "")
@@ -199,10 +204,6 @@ def _port_of(before: Login | None) -> int:
         return urlsplit(before.registration.redirect_uri).port or 0
     except ValueError:
         return 0
-
-
-def _state_of(url: str) -> str:
-    return parse_qs(urlsplit(url).query)["state"][-1]
 
 
 def _described(login: Login) -> str:

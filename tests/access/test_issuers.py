@@ -17,9 +17,10 @@ from joserfc.jws import JWSRegistry
 from tests.support.issuer import EC, OTHER_RSA, RSA, Issuer, signed
 from tests.support.requirement import requirement
 from wicketgate.access import issuer as access
+from wicketgate.access import issuer as issuer_module
 from wicketgate.access.authenticator import Authenticator, RefusedCredential
 from wicketgate.access.identity import ACTOR_PATTERN, HashedKey, Identity, KeyRing, hash_key
-from wicketgate.access.issuer import Grant, Introspection, actor_of
+from wicketgate.access.issuer import BrowserClient, Grant, Introspection, TokenRefused, actor_of, actor_of_id_token
 from wicketgate.access.issuers import MAX_KEPT, Issuers
 from wicketgate.access.key_sets import IssuerAway, endpoint_of, metadata_urls
 from wicketgate.access.resources import Resources
@@ -210,6 +211,9 @@ async def test_the_issuer_chooses_the_keys_before_the_key_id_does() -> None:
         ({"sub": ["ann"]}, "token_refused"),
         ({"nonce": "n"}, "token_refused"),
         ({"at_hash": "h"}, "token_refused"),
+        ({"cnf": {"jkt": "x"}}, "token_refused"),
+        ({"cnf": {"x5t#S256": "x"}}, "token_refused"),
+        ({"token_type": "DPoP"}, "token_refused"),
         ({"s_hash": "h"}, "token_refused"),
         ({"typ": "ID"}, "token_refused"),
         ({"typ": "Refresh"}, "token_refused"),
@@ -217,7 +221,7 @@ async def test_the_issuer_chooses_the_keys_before_the_key_id_does() -> None:
         ({"events": {}}, "token_refused"),
     ],
 )
-@requirement("ACCESS-116")
+@requirement("ACCESS-116", "ACCESS-254")
 async def test_a_token_that_is_not_an_access_token_for_us_now_is_refused(claims: dict[str, Any], reason: str) -> None:
     async with house() as (issuer, door):
         assert await door.knock(issuer.token(**claims)) == reason
@@ -620,3 +624,25 @@ async def test_identities_travel_whole_and_two_tokens_of_a_caller_are_one_identi
         key = Identity("ada", ("tools:*",), "k")
         assert Identity.of_row(key.row()) == key and len(key.row()) == 3
         assert replace(one, issuer="other") != two
+
+
+@requirement("ACCESS-192")
+@pytest.mark.parametrize(
+    ("claims", "is_good"),
+    [
+        ({"aud": "gate"}, True),
+        ({"aud": ["gate"]}, True),
+        ({"aud": ["gate", "other"], "azp": "gate"}, True),
+        ({"aud": ["gate", "other"]}, False),
+        ({"aud": ["gate", "other"], "azp": "other"}, False),
+        ({"aud": "gate", "azp": "other"}, False),
+    ],
+)
+def test_an_id_token_for_several_audiences_names_its_client(claims: dict[str, Any], is_good: bool) -> None:
+    issuer = issuer_module.Issuer("corp", "https://id.example.com", login=BrowserClient("gate"))
+    given = {"sub": "ann", "nonce": "n", "iat": 0, "exp": 60, **claims}
+    if is_good:
+        assert actor_of_id_token(issuer, given, "n", 1.0) == "corp:ann"
+        return
+    with pytest.raises(TokenRefused):
+        actor_of_id_token(issuer, given, "n", 1.0)

@@ -53,6 +53,31 @@ async def test_strangers_do_not_keep_everybody_from_signing_in() -> None:
         assert (await ann.sign_in(link)).status_code == 200
 
 
+@requirement("ACCESS-188", "ACCESS-255")
+async def test_wrong_keys_of_a_network_keep_no_right_key_of_it_out() -> None:
+    async with hosted() as (service, _):
+        link, stranger = await link_of(service), Person()
+        await stranger.open(link)
+        action, hidden = forms(stranger.page.text)[0]
+        wrong = [await stranger.http.post(action, data={**hidden, "key": "wg_wrong"}) for _ in range(12)]
+        assert [each.status_code for each in wrong] == [401] * 10 + [429] * 2
+        assert (await Person().sign_in(link)).status_code == 200
+
+
+@requirement("ACCESS-183", "ACCESS-256")
+async def test_a_page_at_another_port_of_this_machine_sends_no_form() -> None:
+    async with hosted() as (service, server):
+        person = Person()
+        await person.sign_in(await link_of(service))
+        action, hidden = forms(person.page.text)[0]
+        port = service.url.rpartition(":")[2]
+        for origin in ("http://127.0.0.1:1", f"http://localhost:{port}", "http://localhost:1"):
+            for url in (action, *(f"{service.url}/login/{name}" for name in ("key", "issuer/corp", "out"))):
+                refused = await person.http.post(url, data={**hidden, "a": "connect"}, headers={"origin": origin})
+                assert refused.status_code == 403, (origin, url)
+        assert server.issuer.clients == {}
+
+
 @requirement("ACCESS-188")
 def test_wrong_keys_are_counted_by_networks_and_those_of_many_keep_out_none_that_was_not_wrong() -> None:
     now = 0.0

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.contract.test_connected_accounts import Person, forms, hosted, link_of, plain_get
+from tests.contract.test_connected_accounts import Person, callback_of, forms, hosted, link_of, plain_get
 from tests.contract.test_connecting_in_a_browser import with_issuer
 from tests.support.requirement import requirement
 from tests.support.service import KEY, OTHER_KEY
@@ -160,7 +160,7 @@ async def test_garbage_at_the_callback_is_a_page_and_never_an_error_of_ours(quer
         await person.sign_in(await link_of(service))
         await person.send(a="connect")
         [state] = [cookie.value for cookie in person.http.cookies.jar if "state" in cookie.name]
-        answer = await person.open(f"{service.url}/connect/callback?{query.format(state=state)}")
+        answer = await person.open(f"{service.url}{callback_of(server)}?{query.format(state=state)}")
         assert answer.status_code in (400, 403, 409, 410, 414, 431, 502), query
         assert "<script>" not in answer.text
         assert server.tokens == {}
@@ -176,7 +176,7 @@ async def test_two_tabs_of_one_person_and_a_double_callback_end_in_one_grant() -
         await person.send(a="connect")
         await person.go_on()
         server.issuer.redirect = f"{service.url}/elsewhere"
-        back = str((await person.choose("ann")).url).replace("/elsewhere", "/connect/callback")
+        back = str((await person.choose("ann")).url).replace("/elsewhere", callback_of(server))
         cookies = {cookie.name: cookie.value or "" for cookie in person.http.cookies.jar}
         pages = await asyncio.gather(*(plain_get(back, cookies) for _ in range(8)))
         assert sorted(page.status_code for page in pages) == [200, *[409] * 7]
@@ -192,7 +192,7 @@ async def test_a_link_after_a_logout_of_another_person_in_the_same_browser_stays
         await person.send(a="connect")
         await person.go_on()
         server.issuer.redirect = f"{service.url}/elsewhere"
-        back = str((await person.choose("ben")).url).replace("/elsewhere", "/connect/callback")
+        back = str((await person.choose("ben")).url).replace("/elsewhere", callback_of(server))
         # Another person signs in, over the page for links of others.
         link = await link_of(service, KEY)
         await person.open(link)

@@ -172,7 +172,7 @@ def test_odd_answers_of_a_token_server_give_no_token_and_say_nothing_of_theirs(d
 def test_odd_answers_to_a_registration_register_nothing(document: bytes) -> None:
     found = Found("https://as.example.net", "https://as.example.net/token", "", "https://as.example.net/register")
     with pytest.raises(LoginFailure) as failure:
-        run(registration(found, BACK, now=0.0), Answer(201, document, False))
+        run(registration(found, "asked", BACK, now=0.0), Answer(201, document, False))
     assert "script" not in failure.value.detail
 
 

@@ -9,10 +9,12 @@ from contextlib import asynccontextmanager
 from html import unescape
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, quote, urlsplit
 
 import httpx
 import pytest
+from joserfc import jwt
+from joserfc.jwk import ECKey
 
 from tests.contract.test_audited_service import audited
 from tests.support.hosted_server import HostedServer
@@ -23,6 +25,7 @@ from tests.support.wire_client import WireClient
 from wicketgate.access.identity import hash_key
 from wicketgate.errors import RateLimited
 from wicketgate.login import user_grants
+from wicketgate.login.registrar import mark_of
 from wicketgate.models.provider import Provider
 
 TOOL = "accounts__whoami"
@@ -127,6 +130,15 @@ async def link_of(service: RunningService, key: str = KEY) -> str:
     return link
 
 
+def callback_of(server: HostedServer) -> str:
+    """The path to which browsers come back from the issuer of *server*."""
+    [client] = server.issuer.clients.values()
+    assert client.redirect_uris
+    path = urlsplit(str(client.redirect_uris[0])).path
+    assert path.startswith("/connect/callback/r")
+    return path
+
+
 async def who(service: RunningService, key: str = KEY) -> Any:
     answer = await WireClient(service).call(TOOL, {}, headers={"Authorization": f"Bearer {key}"})
     return answer["result"]["content"][0]["text"]
@@ -178,7 +190,7 @@ async def test_the_page_says_what_is_asked_and_of_whom() -> None:
         login = await person.go_on()
         query = parse_qs(urlsplit(str(login.history[0].url)).query)
         assert (query["state"], query["prompt"], query["resource"]) == ([state.value], ["consent"], [server.url])
-        assert query["redirect_uri"] == [f"{service.url}/connect/callback"]
+        assert query["redirect_uri"] == [f"{service.url}{callback_of(server)}"]
         await person.choose("ann")
         assert not any("state" in cookie.name for cookie in person.http.cookies.jar)
 
@@ -204,7 +216,7 @@ async def test_a_link_of_another_caller_is_refused_at_every_step() -> None:
         server.issuer.redirect = f"{service.url}/elsewhere"
         await mallory.go_on()
         way_back = str((await mallory.choose("ben")).url)
-        back = way_back.replace("/elsewhere", "/connect/callback")
+        back = way_back.replace("/elsewhere", callback_of(server))
         assert (await ann.open(back)).status_code == 403
         # Another browser of mallory's own, which did not go there.
         other = Person()
@@ -421,18 +433,28 @@ async def test_operators_see_and_end_what_others_have_connected() -> None:
         assert await who(service) == "ann"
 
 
-@requirement("ACCESS-180")
-async def test_the_gate_has_a_document_as_a_client() -> None:
+@requirement("ACCESS-180", "ACCESS-250", "ACCESS-253")
+async def test_the_gate_has_a_document_as_a_client_for_each_issuer() -> None:
     async with hosted() as (service, _):
-        document = (await plain_get(f"{service.url}/oauth/client.json")).json()
-        assert document["client_id"] == f"{service.url}/oauth/client.json"
-        assert document["redirect_uris"] == [f"{service.url}/connect/callback"]
+        for way, method in (("d", "none"), ("k", "private_key_jwt")):
+            mark = mark_of("https://id.example.com", "key" if way == "k" else "document")
+            url = f"{service.url}/oauth/client/{mark}.json"
+            document = (await plain_get(url)).json()
+            assert (document["client_id"], document["token_endpoint_auth_method"]) == (url, method)
+            assert document["redirect_uris"] == [f"{service.url}/connect/callback/{mark}"]
+        [public] = document["jwks"]["keys"]
+        signed = service.app.state.gate.user_logins.sign_as(url)("https://id.example.com")
+        token = jwt.decode(signed, ECKey.import_key(public), algorithms=["ES256"])
+        assert (token.claims["iss"], token.claims["aud"]) == (url, "https://id.example.com")
+        assert token.header["kid"] == public["kid"] and "d" not in public
+        for mark in ("", "d", f"r{'0' * 24}", f"D{'0' * 24}", f"d{'0' * 23}G", f"d{'0' * 24}\n", "d" + "0" * 5_000):
+            assert (await plain_get(f"{service.url}/oauth/client/{quote(mark)}.json")).status_code == 404
 
 
 @requirement("ACCESS-193")
 async def test_nothing_of_it_is_there_without_accounts_of_users() -> None:
     async with running_service(None) as service:
-        for path in ("/connect/accounts?f=x", "/oauth/client.json", "/login/callback"):
+        for path in ("/connect/accounts?f=x", f"/oauth/client/d{'0' * 24}.json", "/login/callback"):
             assert (await plain_get(f"{service.url}{path}")).status_code == 401
         assert (await service.http.get("/connections")).json() == {"connections": [], "open": []}
 

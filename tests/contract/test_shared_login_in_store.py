@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from tests.contract.test_connected_accounts import TOOL, Person, close_browsers
-from tests.support.hosted_server import HostedServer
+from tests.support.hosted_server import HostedServer, SdkIssuer
 from tests.support.process import program
 from tests.support.requirement import requirement
 from tests.support.service import BOUND_S, KEY, OTHER_KEY, RunningService, running_service
@@ -121,6 +121,32 @@ async def test_the_command_line_makes_it_at_a_gate_that_runs(tmp_path: Path) -> 
         async with program("app", "logout", "accounts", *at) as running:
             assert await running.ended() == 0, running.stderr
             assert "disconnected" in running.stdout
+
+
+@requirement("ACCESS-258")
+async def test_a_login_for_all_callers_asks_for_the_scopes_that_a_call_lacked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SdkIssuer, "scopes", ["read", "admin"])
+    async with two_gates(tmp_path) as (one, two, server):
+        person = Person()
+
+        async def log_in() -> str:
+            link = (await asked(two, "POST", "/connections/accounts"))[1]["url"]
+            await person.open(link)
+            if "Who are you" in person.page.text:
+                await person.send(key=CHIEF)
+            await person.send(a="connect")
+            await person.go_on()
+            await person.choose("ben")
+            return " ".join(sorted(list(server.issuer.refresh.values())[-1].scopes))
+
+        assert await log_in() == "read"
+        await until("'ben'", one)
+        answer = str(await WireClient(one).call("accounts__admin", {}))
+        assert "FORBIDDEN" in answer and "(admin read)" in answer and "wicketgate login accounts --url" in answer
+        assert await log_in() == "admin read"
+        assert await log_in() == "read"
 
 
 @requirement("ACCESS-207")

@@ -291,6 +291,33 @@ async def test_the_lease_of_a_process_that_was_killed_lapses(grants: Grants, row
 
 
 @requirement("ACCESS-159")
+async def test_a_process_that_stood_still_with_the_lease_looks_again_before_it_asks(
+    grants: Grants, rows: SealedRows, clock: Clock
+) -> None:
+    """Its lease had lapsed, and the refresh token was used by another process: a second use would end the grant."""
+
+    class StandsStill(SealedRows):
+        has_lease = False
+
+        async def lease(self, kind: RowKind, key: str, holder: str, for_s: float) -> bool:
+            self.has_lease = await super().lease(kind, key, holder, for_s)
+            return self.has_lease
+
+        async def read(self, kind: RowKind, key: str) -> OpenedRow | None:
+            found = await super().read(kind, key)
+            if self.has_lease:
+                self.has_lease = False
+                clock.now += 20
+                assert await grants.refreshed(kept, tokens("a2", "r2"))
+            return found
+
+    kept = await grants.keep("ann", "linear", tokens(), BOND)
+    slow = Grants(StandsStill(rows.store, rows.seal), time.time, lambda: 1)
+    renewed = await Refresher(slow, never, clock).renewed(kept, still_good=False)
+    assert renewed.tokens.access_token == "a2"
+
+
+@requirement("ACCESS-159")
 async def test_tokens_are_kept_before_they_are_used_however_long_the_store_is_away(tmp_path: Path) -> None:
     file = tmp_path / "store.db"
     issuer = RotatingIssuer(life_s=3_600.0)

@@ -2,17 +2,21 @@
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import pytest
+from joserfc import jwt
+from joserfc.jwk import ECKey
 
 from tests.login.test_attacks import BACK, UNAUTHORIZED, browse, client_of
 from tests.support.http_service import Reply
 from tests.support.locked_server import Issuer, query_of
 from tests.support.requirement import requirement
 from wicketgate.errors import LoginNeeded, UpstreamUnavailable
+from wicketgate.login.assertion import assertion_signer, derived_key, public_key
 from wicketgate.login.carrier import Carrier
 from wicketgate.login.client import Login, LoginClient, LoginPlan
 from wicketgate.login.discovery import issuer_urls, resource_urls
@@ -66,7 +70,8 @@ async def test_a_login_registers_a_client_and_redeems_its_code_with_pkce_and_res
         )
         assert login.tokens.expires_at == 4_600
         registered, asked, form = on.registered[0], on.authorized[0], on.forms[0]
-        assert (registered["redirect_uris"], registered["application_type"]) == ([BACK], "native")
+        assert (registered["redirect_uris"], registered["application_type"]) == ([asked["redirect_uri"]], "native")
+        assert asked["redirect_uri"].startswith(f"{BACK}/r")
         assert (asked["code_challenge_method"], asked["resource"]) == ("S256", on.server_url)
         assert (form["resource"], len(form["code_verifier"])) == (on.server_url, 43)
         assert "access-" not in repr(login)
@@ -141,15 +146,49 @@ async def test_a_client_of_the_operator_shows_who_it_is_as_the_issuer_wants(
         assert not on.registered
 
 
-@requirement("UP-143")
-async def test_a_document_of_the_gate_is_its_id_where_the_issuer_takes_documents() -> None:
+@requirement("UP-143", "ACCESS-250", "ACCESS-253")
+@pytest.mark.parametrize(
+    ("takes", "names_itself", "methods", "algorithms", "is_named", "mark", "method"),
+    [
+        (None, True, ["none", "private_key_jwt"], None, False, "r", "none"),
+        (True, True, ["none"], None, False, "d", "none"),
+        (True, False, ["none", "private_key_jwt"], None, False, "k", "private_key_jwt"),
+        (True, True, ["none", "private_key_jwt"], ["RS256"], False, "d", "none"),
+        # Another issuer could be shown this document, and give its codes to this one.
+        (True, False, ["none"], None, False, "r", "none"),
+        (True, False, ["none"], None, True, "d", "none"),
+    ],
+)
+async def test_a_document_of_the_gate_is_its_id_where_no_other_issuer_can_be_shown_it(
+    takes: Any, names_itself: Any, methods: Any, algorithms: Any, is_named: bool, mark: str, method: str
+) -> None:
+    key, url = derived_key(b"secret"), "https://gw.example.com/oauth/client/{mark}.json"
+
+    def sign_as(client_id: str) -> Callable[[str], str]:
+        return assertion_signer(key, client_id, "k1", lambda: 1_000.0, lambda: "id")
+
     async with Issuer() as on:
-        url = "https://gw.example.com/oauth/client.json"
-        assert (await client_of(on, document_url=url).begin(BACK, UNAUTHORIZED)).registration.made == "asked"
-        on.metadata["client_id_metadata_document_supported"] = True
-        assert (await client_of(on, document_url=url).begin(BACK, UNAUTHORIZED)).registration.client_id == url
-        document = client_document(url, ["https://gw.example.com/connect/callback"])
-        assert (document["client_id"], document["application_type"]) == (url, "web")
+        on.metadata["client_id_metadata_document_supported"] = takes
+        on.metadata["authorization_response_iss_parameter_supported"] = names_itself
+        on.metadata["token_endpoint_auth_methods_supported"] = methods
+        on.metadata["token_endpoint_auth_signing_alg_values_supported"] = algorithms
+        plan = LoginPlan(on.server_url, on.issuer if is_named else "", document_url=url)
+        client = LoginClient(plan, Carrier(Outgoing(), [on.server_url]), lambda: 1_000.0, sign_as=sign_as)
+        own = (await client.log_in(BACK, browse, UNAUTHORIZED)).registration
+        where = f"{mark}{sha256(on.issuer.encode()).hexdigest()[:24]}"
+        assert (own.redirect_uri, own.auth_method) == (f"{BACK}/{where}", method)
+        if mark == "r":
+            assert own.client_id == "client-1"
+        else:
+            assert own.client_id == url.replace("{mark}", where)
+            document = client_document(url, BACK, where, [public_key(key)])
+            assert document is not None
+            assert (document["client_id"], document["redirect_uris"]) == (own.client_id, [own.redirect_uri])
+            assert document["token_endpoint_auth_method"] == method
+        if method == "private_key_jwt":
+            # Worth nothing at another issuer.
+            sent = jwt.decode(on.forms[0]["client_assertion"], ECKey.import_key({**public_key(key)}))
+            assert sent.claims["aud"] == on.issuer
 
 
 @requirement("UP-143")

@@ -24,6 +24,7 @@ from wicketgate.storage.memory_logins import MemoryRowStore
 
 BOUND_S = 30.0
 ISSUER = "https://id.example.com"
+BACK = "https://gw.example.com/connect/callback/r1"
 NONE = frozenset[str]()
 
 
@@ -43,9 +44,8 @@ ANN, BOB = browser("ann"), browser("bob")
 
 
 def agreement(flow: str, *, issuer: str = ISSUER, names_itself: bool = True) -> Agreement:
-    return Agreement(
-        "https://mcp/mcp", issuer, names_itself, "c1", "https://mcp", Secrets("verifier", new_state(flow), "nonce")
-    )
+    ours = Secrets("verifier", new_state(flow), "nonce")
+    return Agreement("https://mcp/mcp", issuer, names_itself, "c1", BACK, "https://mcp", ours)
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ async def refusal(step: object) -> str:
 async def test_a_login_goes_from_its_offer_to_a_grant(logins: Logins) -> None:
     login = await agreed(logins)
     assert login.secrets.state not in login.flow
-    back = await logins.come_back(login.secrets.state, ANN, ISSUER)
+    back = await logins.come_back(login.secrets.state, ANN, ISSUER, BACK)
     assert (back.secrets.verifier, back.secrets.nonce, back.secrets.state) == ("verifier", "nonce", "")
     assert (back.issuer, back.client_id, back.resource) == (ISSUER, "c1", "https://mcp")
     done = await logins.granted(back, 7)
@@ -131,7 +131,7 @@ async def test_what_anybody_else_does_leaves_a_login_as_it_is(logins: Logins) ->
         assert await refusal(logins.agree(opened.flow, session, csrf, agreement(opened.flow))) == reason
         assert await refusal(logins.decline(opened.flow, session, csrf)) == reason
     assert await logins.find(opened.flow) == opened
-    assert await refusal(logins.come_back(f"{opened.flow}.", ANN, ISSUER)) == "over"
+    assert await refusal(logins.come_back(f"{opened.flow}.", ANN, ISSUER, BACK)) == "over"
     agreed = await logins.agree(opened.flow, ANN, opened.csrf, agreement(opened.flow))
     for session, state, reason in (
         (BOB, agreed.secrets.state, "other_actor"),
@@ -140,7 +140,7 @@ async def test_what_anybody_else_does_leaves_a_login_as_it_is(logins: Logins) ->
         (ANN, agreed.flow, "forged"),
         (ANN, "", "gone"),
     ):
-        assert await refusal(logins.come_back(state, session, ISSUER)) == reason
+        assert await refusal(logins.come_back(state, session, ISSUER, BACK)) == reason
     assert await logins.find(opened.flow) == agreed
     assert await refusal(logins.granted(agreed, 1)) == "over"
 
@@ -150,7 +150,7 @@ async def test_a_state_is_used_once_whoever_comes_at_once(logins: Logins, rows: 
     login = await agreed(logins)
     processes = [Logins(rows, clock) for _ in range(4)]
     backs = await asyncio.gather(
-        *(each.come_back(login.secrets.state, ANN, ISSUER) for each in processes), return_exceptions=True
+        *(each.come_back(login.secrets.state, ANN, ISSUER, BACK) for each in processes), return_exceptions=True
     )
     assert sum(isinstance(each, Login) for each in backs) == 1
     assert {each.reason for each in backs if isinstance(each, LoginRefused)} == {"over"}
@@ -176,11 +176,18 @@ async def test_an_answer_of_another_issuer_ends_the_login(
     offered = await logins.offer("ann", "linear", NONE)
     login = await agreed(logins, agreement(offered.flow, names_itself=names_itself))
     if good:
-        assert (await logins.come_back(login.secrets.state, ANN, issuer)).state == "returned"
+        assert (await logins.come_back(login.secrets.state, ANN, issuer, BACK)).state == "returned"
         return
-    assert await refusal(logins.come_back(login.secrets.state, ANN, issuer)) == "other_issuer"
+    assert await refusal(logins.come_back(login.secrets.state, ANN, issuer, BACK)) == "other_issuer"
     assert (await logins.find(login.flow)).state == "failed"
-    assert await refusal(logins.come_back(login.secrets.state, ANN, ISSUER)) == "over"
+    assert await refusal(logins.come_back(login.secrets.state, ANN, ISSUER, BACK)) == "over"
+
+
+@requirement("ACCESS-250")
+async def test_an_answer_at_the_address_of_another_issuer_ends_the_login(logins: Logins) -> None:
+    login = await agreed(logins)
+    assert await refusal(logins.come_back(login.secrets.state, ANN, ISSUER, f"{BACK}2")) == "other_issuer"
+    assert (await logins.find(login.flow)).state == "failed"
 
 
 @requirement("ACCESS-162")
@@ -190,12 +197,12 @@ async def test_a_page_that_is_opened_again_keeps_its_form_and_another_browser_ta
     other = browser("ann", "another browser of ann")
     opened = await logins.open(login.flow, other)
     assert opened.csrf != login.csrf
-    assert await refusal(logins.come_back(login.secrets.state, ANN, ISSUER)) == "other_browser"
-    assert await refusal(logins.come_back(login.secrets.state, other, ISSUER)) == "over"
+    assert await refusal(logins.come_back(login.secrets.state, ANN, ISSUER, BACK)) == "other_browser"
+    assert await refusal(logins.come_back(login.secrets.state, other, ISSUER, BACK)) == "over"
     again = await logins.agree(opened.flow, other, opened.csrf, agreement(opened.flow))
     once_more = await logins.agree(opened.flow, other, opened.csrf, agreement(opened.flow))
-    assert await refusal(logins.come_back(again.secrets.state, other, ISSUER)) == "forged", "the later way counts"
-    assert (await logins.come_back(once_more.secrets.state, other, ISSUER)).state == "returned"
+    assert await refusal(logins.come_back(again.secrets.state, other, ISSUER, BACK)) == "forged", "the later way counts"
+    assert (await logins.come_back(once_more.secrets.state, other, ISSUER, BACK)).state == "returned"
 
 
 @requirement("ACCESS-162")
@@ -235,7 +242,7 @@ async def test_those_who_wait_are_woken_at_every_process(two: tuple[Logins, Logi
     if how == "declined":
         await there.decline(login.flow, ANN, login.csrf)
     else:
-        back = await there.come_back(login.secrets.state, ANN, ISSUER)
+        back = await there.come_back(login.secrets.state, ANN, ISSUER, BACK)
         await (there.granted(back, 7) if how == "granted" else there.failed(back, "no token"))
     async with asyncio.timeout(BOUND_S):
         assert {each.state for each in await asyncio.gather(*waiting)} == {how}
@@ -334,7 +341,7 @@ class Attack(RuleBasedStateMachine):
     @rule(session=sessions, pick=picks, issuer=st.sampled_from([ISSUER, ISSUER, ISSUER, None, "https://evil"]))
     def come_back(self, session: BrowserSession, pick: int, issuer: str | None) -> None:
         state = self.states[-1 - pick % len(self.states)]
-        if back := self.do(session, "come_back", self.logins.come_back(state, session, issuer)):
+        if back := self.do(session, "come_back", self.logins.come_back(state, session, issuer, BACK)):
             assert state not in self.used, "a state is used once"
             assert state == self.states[-1], "only the last way counts"
             assert issuer == ISSUER

@@ -35,6 +35,7 @@ _OF_ACCESS_TOKENS = ("client_id", "azpacr", "appidacr")
 """Claims that issuers write into access tokens alone: which client asked, and how it proved that. ``azp`` and ``roles``
 are not among them, since ID tokens have them too."""
 _ACCESS_KINDS = frozenset({"bearer", "access"})
+_TOKEN_TYPES = _ACCESS_KINDS | {"access_token"}
 
 
 class TokenRefused(Exception):
@@ -180,6 +181,9 @@ def judge(issuer: Issuer, claims: Mapping[str, Any], now: float, *, shown: bool)
     for certain: without that it is refused if its audience may be a client, to which ID tokens are issued. Raises
     TokenRefused."""
     if any(name in claims for name in _OF_ID_TOKENS):
+        raise TokenRefused
+    # Bound to a key of its client (DPoP, mTLS), which is not checked here: a thief could use it.
+    if "cnf" in claims or str(claims.get("token_type", "Bearer")).lower() not in _TOKEN_TYPES:
         raise TokenRefused
     for name in ("typ", "token_use"):
         kind = claims.get(name)

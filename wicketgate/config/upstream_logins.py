@@ -4,6 +4,7 @@ import os
 import secrets
 from collections.abc import Callable
 from time import time
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from pydantic import SecretStr
@@ -20,6 +21,9 @@ from wicketgate.login.kept_login import LoginSource
 from wicketgate.login.login_file import LoginFile, login_folder
 from wicketgate.login.registrar import AuthMethod, GivenClient
 from wicketgate.net import Outgoing
+
+if TYPE_CHECKING:
+    from wicketgate.login.user_logins import UserLogins
 
 _METHODS: dict[str, AuthMethod] = {
     "basic": "client_secret_basic",
@@ -50,10 +54,13 @@ def token_source(settings: UpstreamSettings, outgoing: Outgoing) -> TokenSource:
 
 
 def login_client(
-    settings: UpstreamSettings, outgoing: Outgoing, scopes: tuple[str, ...] = (), document_url: str = ""
+    settings: UpstreamSettings,
+    outgoing: Outgoing,
+    scopes: tuple[str, ...] = (),
+    logins: "UserLogins | None" = None,
 ) -> LoginClient:
-    """Returns the client for logins at an upstream. *scopes* replace those of its settings. *document_url* is where the
-    gate's own document as a client is served, if it is."""
+    """Returns the client for logins at an upstream. *scopes* replace those of its settings. With *logins* the gate has
+    documents of its own as a client."""
     oauth = _oauth(settings)
     given = None
     if oauth.client_id:
@@ -66,9 +73,10 @@ def login_client(
         oauth.resource,
         oauth.authorize_params,
         given,
-        document_url,
+        logins.document_url if logins is not None else "",
     )
-    return LoginClient(plan, Carrier(outgoing, [settings.url], oauth.private_hosts), time, _assertion(oauth))
+    carrier, sign_as = Carrier(outgoing, [settings.url], oauth.private_hosts), logins.sign_as if logins else None
+    return LoginClient(plan, carrier, time, _assertion(oauth), sign_as=sign_as)
 
 
 def exchange_of(
@@ -121,6 +129,11 @@ def login_file(settings: UpstreamSettings) -> LoginFile:
 def how_to_log_in(name: str, at: str = "") -> str:
     """Returns what the operator does for a login, at the gate with the URL *at* if that keeps it."""
     return f"wicketgate login {name} --url {at}" if at else f"wicketgate login {name}"
+
+
+def scopes_mend(settings: UpstreamSettings) -> str:
+    """Returns what the operator does for more scopes at an upstream with ``oauth``."""
+    return how_to_log_in(settings.name) if _oauth(settings).needs_person else "add them to oauth.scope"
 
 
 def _oauth(settings: UpstreamSettings) -> OAuthSettings:

@@ -252,7 +252,8 @@ def _credentials(settings: UpstreamSettings, outgoing: Outgoing, secrets: KnownS
     """Credentials besides the static headers."""
     if settings.oauth is None:
         return None
-    from wicketgate.config.upstream_logins import token_source
+    from wicketgate.config.upstream_logins import scopes_mend, token_source
     from wicketgate.login.issued import IssuedCredentials
 
-    return IssuedCredentials(settings.name, token_source(settings, outgoing), time, secrets.learn)
+    source = token_source(settings, outgoing)
+    return IssuedCredentials(settings.name, source, time, secrets.learn, scopes_mend(settings))

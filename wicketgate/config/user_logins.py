@@ -2,6 +2,7 @@
 
 import secrets
 from collections.abc import Callable
+from functools import partial
 from time import monotonic, time
 from typing import TYPE_CHECKING
 
@@ -71,9 +72,8 @@ def users_of(logins: "UserLogins | None", outgoing: Outgoing) -> UsersOf:
                 f"upstreams.{upstream.name}.credentials: the first upstream with user takes effect after a restart"
             )
         from wicketgate.config.upstream_logins import login_client
-        from wicketgate.login.user_logins import DOCUMENT
 
-        client = login_client(upstream, outgoing, document_url=f"{logins.public_url}{DOCUMENT}")
+        client = login_client(upstream, outgoing, logins=logins)
         return logins.of(upstream.name, client)
 
     return credentials
@@ -99,11 +99,12 @@ def shared_of(settings: Settings, logins: "UserLogins | None", outgoing: Outgoin
             )
         from wicketgate.config.upstream_logins import how_to_log_in, login_client
         from wicketgate.login.shared_grant import SharedGrant
-        from wicketgate.login.user_logins import DOCUMENT
 
-        client = login_client(upstream, outgoing, document_url=f"{logins.public_url}{DOCUMENT}")
+        client = login_client(upstream, outgoing, logins=logins)
         grants = logins.shared(upstream.name, client)
-        return SharedGrant(upstream.name, grants, how_to_log_in(upstream.name, at), learn)
+        return SharedGrant(
+            upstream.name, grants, how_to_log_in(upstream.name, at), learn, partial(logins.want, upstream.name)
+        )
 
     return credentials
 

@@ -3,15 +3,18 @@
 import json
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Mapping
+from hashlib import sha256
 
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, padding, rsa
 from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 LIFETIME_S = 60
 _P256_BYTES = 32
+_P256_ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
 
 PrivateKey = rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey
 
@@ -43,6 +46,22 @@ def assertion_signer(
         return f"{text}.{_base64(_signature(key, text.encode('ascii')))}"
 
     return sign
+
+
+def derived_key(secret: bytes) -> ec.EllipticCurvePrivateKey:
+    """The P-256 key of all processes that have *secret*, which must be random."""
+    # 16 bytes more than the order has: no number is noticeably more likely than another.
+    drawn = HKDF(SHA256(), _P256_BYTES + 16, None, b"wicketgate client document key 1").derive(secret)
+    return ec.derive_private_key(int.from_bytes(drawn, "big") % (_P256_ORDER - 1) + 1, ec.SECP256R1())
+
+
+def public_key(key: ec.EllipticCurvePrivateKey) -> dict[str, str]:
+    """The public half as a JWK, with its thumbprint (RFC 7638) as its id."""
+    numbers = key.public_key().public_numbers()
+    x, y = (_base64(number.to_bytes(_P256_BYTES, "big")) for number in (numbers.x, numbers.y))
+    made = {"crv": "P-256", "kty": "EC", "x": x, "y": y}
+    thumbprint = sha256(json.dumps(made, separators=(",", ":")).encode()).digest()
+    return {**made, "alg": "ES256", "use": "sig", "kid": _base64(thumbprint)}
 
 
 def _algorithm(key: PrivateKey) -> str:

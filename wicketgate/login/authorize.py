@@ -5,11 +5,12 @@ from base64 import urlsafe_b64encode
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from wicketgate.login.discovery import Issuer, Resource
 from wicketgate.login.failures import Declined, Distrusted, NotOffered, Refused
 from wicketgate.login.registrar import Registration, error_code
+from wicketgate.net.client import origin
 from wicketgate.net.outgoing import shown_origin
 
 OFFLINE = "offline_access"
@@ -67,15 +68,18 @@ def authorization(
     state: str,
     verifier: str,
     more: Mapping[str, str] | None = None,
+    is_named: bool = True,
 ) -> Pending:
     """Write the request. *resource* is empty where it is left out. *state* and *verifier* are random, 43 characters.
-    Raises Distrusted if the issuer does not say that it checks PKCE."""
+    *is_named*: the operator has named the issuer. Raises Distrusted if the issuer does not say that it checks PKCE, or
+    leads to a page that may be another's."""
     if registration.issuer != issuer.issuer:
         raise Distrusted("a registration is used at its own issuer only")
     if not issuer.authorization_endpoint:
         raise NotOffered(f"the issuer at {shown_origin(issuer.issuer)} has no authorization endpoint")
     if not issuer.s256:
         raise Distrusted(f"the issuer at {shown_origin(issuer.issuer)} does not say that it checks PKCE with S256")
+    _check_page(issuer, is_named=is_named)
     query = {name: value for name, value in (more or {}).items() if name not in OWN_PARAMETERS}
     query |= {
         "response_type": "code",
@@ -92,6 +96,20 @@ def authorization(
     joint = "&" if urlsplit(issuer.authorization_endpoint).query else "?"
     url = f"{issuer.authorization_endpoint}{joint}{urlencode(query)}"
     return Pending(url, state, verifier, issuer, registration, resource, scopes)
+
+
+def _check_page(issuer: Issuer, *, is_named: bool) -> None:
+    page, shown = issuer.authorization_endpoint, shown_origin(issuer.issuer)
+    # Some servers read ``;`` as ``&``.
+    there = {name for name, _ in parse_qsl(urlsplit(page).query.replace(";", "&"), keep_blank_values=True)}
+    if decided_here := sorted(there & OWN_PARAMETERS):
+        raise Distrusted(f"authorization_endpoint of the issuer at {shown} has {decided_here[0]} in its query")
+    # The page may be that of an honest issuer, whose answers this one would be given.
+    if not (is_named or issuer.says_issuer) and origin(page) != origin(issuer.issuer):
+        raise Distrusted(
+            f"the issuer at {shown} has its login page at {shown_origin(page)}, and does not say that its answers name"
+            " their issuer: if it is to be trusted, write it into oauth.issuer"
+        )
 
 
 def code_of(pending: Pending, came: Mapping[str, str]) -> str:

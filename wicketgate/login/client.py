@@ -2,7 +2,7 @@
 
 import secrets
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from wicketgate.login import token_endpoint
@@ -10,7 +10,7 @@ from wicketgate.login.authorize import Pending, asked_scopes, authorization, cod
 from wicketgate.login.carrier import Carrier
 from wicketgate.login.discovery import Discovery, Issuer, Resource, discover, issuer_again
 from wicketgate.login.failures import ClientInvalid
-from wicketgate.login.registrar import GivenClient, Registration, is_document_url, registration
+from wicketgate.login.registrar import GivenClient, Registration, Way, redirect_uri_at, registration, way_at
 from wicketgate.login.token_endpoint import Client
 from wicketgate.login.tokens import Tokens
 from wicketgate.net.challenge import Refusal
@@ -22,7 +22,8 @@ Browse = Callable[[str], Awaitable[Mapping[str, str]]]
 @dataclass(frozen=True, slots=True)
 class LoginPlan:
     """The operator's wishes for logins at the tool server at *server_url*. *resource* is ``auto`` (as the server names
-    itself), ``omit``, or a value to send. *scopes*: empty for those that the server asks for."""
+    itself), ``omit``, or a value to send. *scopes*: empty for those that the server asks for. *document_url* is that of
+    the gate's documents as a client, with ``{mark}`` in place of the mark of an issuer."""
 
     server_url: str
     issuer: str = ""
@@ -40,14 +41,22 @@ class LoginPlan:
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """The part of a login that is kept: its tokens, and the registration under which they were given."""
+    """The part of a login that is kept: its tokens, the registration under which they were given, and the scopes that
+    the server asked for last and that it does not have."""
 
     tokens: Tokens
     registration: Registration
+    wanted: frozenset[str] = frozenset()
+
+    @property
+    def scopes_to_keep(self) -> frozenset[str]:
+        """The scopes for the next login, beside the usual ones."""
+        return self.tokens.scopes | self.wanted if self.wanted else frozenset()
 
 
 class LoginClient:
-    """*now* is the time of day. *assertion* signs for ``private_key_jwt``. *chance* gives 43 random characters."""
+    """*now* is the time of day. *assertion* signs for ``private_key_jwt``, *sign_as* gives what signs so as the client
+    with the id of a document. *chance* gives 43 random characters. Redirect addresses begin with *base*."""
 
     def __init__(
         self,
@@ -56,12 +65,14 @@ class LoginClient:
         now: Callable[[], float],
         assertion: Callable[[str], str] | None = None,
         chance: Callable[[], str] = lambda: secrets.token_urlsafe(32),
+        sign_as: Callable[[str], Callable[[str], str]] | None = None,
     ) -> None:
         self.plan = plan
         self._carrier = carrier
         self._now = now
         self._assertion = assertion
         self._chance = chance
+        self._sign_as = sign_as
 
     async def refusal(self) -> Refusal | None:
         """The refusal of the server to a request without a credential; None if it does not."""
@@ -73,7 +84,7 @@ class LoginClient:
 
     async def begin(
         self,
-        redirect_uri: str,
+        base: str,
         refusal: Refusal | None = None,
         *,
         known: Registration | None = None,
@@ -82,7 +93,7 @@ class LoginClient:
         """The beginning of a login. *known* is the registration of the one before, used if it still fits; *granted* are
         scopes to keep."""
         found = await self.find(refusal)
-        own = await self.register(found.issuer, redirect_uri, known, self.scopes_ever(found, refusal))
+        own = await self.register(found.issuer, base, known, self.scopes_ever(found, refusal))
         return self.ask(found, own, refusal, granted)
 
     def scopes_ever(self, found: Discovery, refusal: Refusal | None) -> tuple[str, ...]:
@@ -93,10 +104,21 @@ class LoginClient:
 
     def registers_at(self, issuer: Issuer) -> bool:
         """True if the client at *issuer* is one that the gate asks for, and not the operator's, nor a document."""
-        return self.plan.given is None and not (issuer.takes_documents and is_document_url(self.plan.document_url))
+        return self._way(issuer) == "asked"
+
+    def redirect_uri(self, issuer: Issuer, base: str) -> str:
+        """The address to which browsers come back from *issuer*, and from no other."""
+        return redirect_uri_at(issuer.issuer, self._way(issuer), base)
+
+    def _way(self, issuer: Issuer) -> Way:
+        plan, has_key = self.plan, self._sign_as is not None
+        return way_at(issuer, plan.given, plan.document_url, has_key=has_key, is_named=self._is_named(issuer))
+
+    def _is_named(self, issuer: Issuer) -> bool:
+        return issuer.issuer.rstrip("/") == self.plan.issuer.rstrip("/")
 
     async def register(
-        self, issuer: Issuer, redirect_uri: str, known: Registration | None = None, scopes: Iterable[str] = ()
+        self, issuer: Issuer, base: str, known: Registration | None = None, scopes: Iterable[str] = ()
     ) -> Registration:
         """The registration for a login at *issuer*: *known*, if it still fits, or the one that the plan leads to, which
         may ask for *scopes* if it is a new one."""
@@ -104,7 +126,8 @@ class LoginClient:
         return await self._carrier.run(
             registration(
                 issuer,
-                redirect_uri,
+                self._way(issuer),
+                base,
                 given=plan.given,
                 document_url=plan.document_url,
                 known=known,
@@ -131,19 +154,26 @@ class LoginClient:
         resource = plan.resource_for(found.resource)
         state, verifier = state or self._chance(), self._chance()
         return authorization(
-            found.issuer, own, scopes, resource, state=state, verifier=verifier, more=plan.authorize_params
+            found.issuer,
+            own,
+            scopes,
+            resource,
+            state=state,
+            verifier=verifier,
+            more=plan.authorize_params,
+            is_named=self._is_named(found.issuer),
         )
 
     async def finish(self, pending: Pending, came: Mapping[str, str]) -> Login:
         """The end of a login, with the query parameters that *came* back."""
         code = code_of(pending, came)
-        client = token_endpoint.client_of(pending, self._assertion)
+        client = self._client(pending.registration, pending.issuer)
         tokens = await self._carrier.run(token_endpoint.redeem(client, pending, code, self._now()))
         return Login(tokens, pending.registration)
 
     async def log_in(
         self,
-        redirect_uri: str,
+        base: str,
         browse: Browse,
         refusal: Refusal | None = None,
         *,
@@ -151,27 +181,27 @@ class LoginClient:
         granted: Iterable[str] = (),
     ) -> Login:
         """A whole login. If the issuer has forgotten a client that registered itself, it is registered once more."""
-        pending = await self.begin(redirect_uri, refusal, known=known, granted=granted)
+        pending = await self.begin(base, refusal, known=known, granted=granted)
         try:
             return await self.finish(pending, await browse(pending.url))
         except ClientInvalid:
             if pending.registration is not known:
                 raise
-        pending = await self.begin(redirect_uri, refusal, granted=granted)
+        pending = await self.begin(base, refusal, granted=granted)
         return await self.finish(pending, await browse(pending.url))
 
     async def refresh(self, login: Login) -> Login:
         """New tokens by the refresh token. The issuer is the one that gave it, and is asked for its endpoints anew."""
-        client = self._client(login, await self.issuer(login.tokens.issuer))
+        client = self._client(login.registration, await self.issuer(login.tokens.issuer))
         tokens = await self._carrier.run(token_endpoint.refresh(client, login.tokens, self._now()))
-        return Login(tokens, login.registration)
+        return replace(login, tokens=tokens)
 
     async def revoke(self, login: Login) -> bool:
         """End a login at its issuer; false if that has no way to do so."""
         issuer = await self.issuer(login.tokens.issuer)
         if not issuer.revocation_endpoint:
             return False
-        client = self._client(login, issuer)
+        client = self._client(login.registration, issuer)
         await self._carrier.run(token_endpoint.revoke(client, issuer.revocation_endpoint, login.tokens))
         return True
 
@@ -179,8 +209,10 @@ class LoginClient:
         """The issuer at *url*, which this server named before, as it is now."""
         return await self._carrier.run(issuer_again(url, self.plan.server_url))
 
-    def _client(self, login: Login, issuer: Issuer) -> Client:
-        own = login.registration
+    def _client(self, own: Registration, issuer: Issuer) -> Client:
+        assertion = self._assertion
+        if own.made == "document" and self._sign_as is not None:
+            assertion = self._sign_as(own.client_id)
         return Client(
-            issuer.issuer, issuer.token_endpoint, own.client_id, own.auth_method, own.client_secret, self._assertion
+            issuer.issuer, issuer.token_endpoint, own.client_id, own.auth_method, own.client_secret, assertion
         )

@@ -34,7 +34,8 @@ class Resource:
 @dataclass(frozen=True, slots=True)
 class Issuer:
     """An issuer by its one validated document; endpoints that it does not have are empty. *s256*: it says that it
-    checks PKCE. *says_issuer*: its answers name it (RFC 9207). *takes_documents*: a URL may be a client's id."""
+    checks PKCE. *says_issuer*: its answers name it (RFC 9207). *takes_documents*: a URL may be a client's id.
+    *takes_keys*: clients may sign with ES256 (``private_key_jwt``)."""
 
     issuer: str
     token_endpoint: str
@@ -47,6 +48,7 @@ class Issuer:
     s256: bool = False
     says_issuer: bool = False
     takes_documents: bool = False
+    takes_keys: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +162,8 @@ def _read_issuer(document: Mapping[str, Any], expected: str) -> Issuer:
     token_endpoint = _url(document, "token_endpoint")
     if not token_endpoint:
         raise NotOffered(f"the issuer at {shown_origin(expected)} has no token endpoint")
+    methods = _words(document.get("token_endpoint_auth_methods_supported"), _MAX_SCOPE) or _BASIC
+    algorithms = _words(document.get("token_endpoint_auth_signing_alg_values_supported"), _MAX_SCOPE)
     return Issuer(
         expected,
         token_endpoint,
@@ -167,11 +171,12 @@ def _read_issuer(document: Mapping[str, Any], expected: str) -> Issuer:
         _url(document, "registration_endpoint"),
         _url(document, "revocation_endpoint"),
         _words(document.get("scopes_supported"), _MAX_SCOPE),
-        _words(document.get("token_endpoint_auth_methods_supported"), _MAX_SCOPE) or _BASIC,
+        methods,
         _words(document.get("grant_types_supported"), _MAX_SCOPE),
         "S256" in (_words(document.get("code_challenge_methods_supported"), _MAX_SCOPE) or ()),
         document.get("authorization_response_iss_parameter_supported") is True,
         document.get("client_id_metadata_document_supported") is True,
+        "private_key_jwt" in methods and (algorithms is None or "ES256" in algorithms),
     )
 
 

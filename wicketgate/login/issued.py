@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from wicketgate.errors import LoginNeeded, UpstreamUnavailable
+from wicketgate.errors import LoginNeeded, ScopesNeeded, UpstreamUnavailable
 from wicketgate.login.carrier import Carrier
 from wicketgate.login.discovery import discover
 from wicketgate.login.failures import IssuerAway, LoginFailure, NeedsLogin
@@ -97,7 +97,8 @@ class MachineSource:
 
 
 class IssuedCredentials:
-    """Implements Credentials. *now* is the clock of the tokens' ends. *learn* gets each token before it is used."""
+    """Implements Credentials. *now* is the clock of the tokens' ends. *learn* gets each token before it is used.
+    *scopes_mend* is what the operator does for more scopes."""
 
     def __init__(
         self,
@@ -105,8 +106,10 @@ class IssuedCredentials:
         source: TokenSource,
         now: Callable[[], float],
         learn: Callable[[str], None] = lambda token: None,
+        scopes_mend: str = "",
     ) -> None:
         self._name = name
+        self._scopes_mend = scopes_mend
         self._source = source
         self._now = now
         self._learn = learn
@@ -131,10 +134,13 @@ class IssuedCredentials:
         return self._header
 
     async def renew(self, refusal: Refusal) -> bool:
-        """Soon after another it gives what that one gave: calls that were refused together renew once."""
+        """Soon after another it gives what that one gave: calls that were refused together renew once. Raises
+        ScopesNeeded where no token with more scopes can be had."""
         if refusal.lacks_scopes:
             before = self._header
             await self._get(refusal)
+            if self._header == before and self._scopes_mend:
+                raise ScopesNeeded(self._name, refusal.named_scopes, self._scopes_mend)
             return self._header != before
         if self._now() >= self._renewed_until:
             had_one = bool(self._header)

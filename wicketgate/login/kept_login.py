@@ -7,6 +7,7 @@ the same token would end the login at many issuers.
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
 from typing import Protocol
 
 from wicketgate.login.client import Login, LoginClient
@@ -63,10 +64,12 @@ class LoginSource:
     async def widen(self, refusal: Refusal) -> Tokens | None:
         async with self._keep.alone():
             login = await self._keep.read()
-            if login is not None and login.tokens != self._given:
+            wanted = refusal.named_scopes
+            if login is not None and login.tokens != self._given and wanted <= login.tokens.scopes:
                 self._given = login.tokens
                 return self._given
-            wanted = frozenset(refusal.scopes or ())
+            if self._ask is None and login is not None and not wanted <= login.tokens.scopes | login.wanted:
+                await self._keep.write(replace(login, wanted=wanted))
             had = self._asked_for | frozenset(login.tokens.scopes if login is not None else ())
             # Asked for before, and refused all the same: asking again would go on for ever.
             if wanted <= had:

@@ -56,8 +56,8 @@ class Secrets:
 class Login:
     """*flow* is its id, which stands in its link. Times are in seconds since the epoch. *browser* is the key of the
     browser session that opened it, *csrf* the token of its form. *server* (its URL), *issuer*, *issuer_names_itself*
-    (it says that answers carry ``iss``), *client_id* and *resource* are those at the time of the agreement. *number* is
-    that of the grant, *why* a fixed phrase for a login that was declined or failed."""
+    (it says that answers carry ``iss``), *client_id*, *redirect_uri* and *resource* are those at the time of the
+    agreement. *number* is that of the grant, *why* a fixed phrase for a login that was declined or failed."""
 
     flow: str
     actor: str
@@ -73,6 +73,7 @@ class Login:
     issuer: str = ""
     issuer_names_itself: bool = False
     client_id: str = ""
+    redirect_uri: str = ""
     resource: str = ""
     number: int = 0
     why: str = ""
@@ -96,6 +97,7 @@ class Agreement:
     issuer: str
     issuer_names_itself: bool
     client_id: str
+    redirect_uri: str
     resource: str
     secrets: Secrets
     scopes: frozenset[str] = frozenset()
@@ -125,6 +127,7 @@ def agreed(login: Login, session: BrowserSession, csrf: str, agreement: Agreemen
         issuer=agreement.issuer,
         issuer_names_itself=agreement.issuer_names_itself,
         client_id=agreement.client_id,
+        redirect_uri=agreement.redirect_uri,
         resource=agreement.resource,
         secrets=agreement.secrets,
         scopes=login.scopes | agreement.scopes,
@@ -138,10 +141,10 @@ def declined_by_form(login: Login, session: BrowserSession, csrf: str) -> Login:
     return ended(login, "declined", DECLINED_BY_OWNER)
 
 
-def returned(login: Login, session: BrowserSession, state: str, issuer: str | None) -> Login:
-    """The browser came back from the issuer with *state*, which is used up, and *issuer*, if the answer names one. The
-    secrets stay for the exchange, but for the state. With another issuer than was asked the login fails: see
-    ``came_back_from``. Raises LoginRefused."""
+def returned(login: Login, session: BrowserSession, state: str, issuer: str | None, redirect_uri: str) -> Login:
+    """The browser came back to *redirect_uri* with *state*, which is used up, and *issuer*, if the answer names one.
+    The secrets stay for the exchange, but for the state. With another issuer than was asked, or at the address of
+    another, the login fails. Raises LoginRefused."""
     _of_actor(login, session)
     _of_browser(login, session)
     if login.state != "agreed":
@@ -149,7 +152,8 @@ def returned(login: Login, session: BrowserSession, state: str, issuer: str | No
     if not _equal(login.secrets.state, state):
         raise LoginRefused("forged")
     back = replace(login, state="returned", secrets=replace(login.secrets, state=""))
-    if issuer != login.issuer if issuer is not None else login.issuer_names_itself:
+    is_other = issuer != login.issuer if issuer is not None else login.issuer_names_itself
+    if is_other or redirect_uri != login.redirect_uri:
         # Nothing of the answer is used or shown: it may be of an issuer that attacks another (mix-up).
         return ended(back, "failed", OTHER_ISSUER)
     return back
@@ -205,7 +209,7 @@ def login_value(login: Login) -> dict[str, Any]:
 
 _TEXTS = (
     *("flow", "actor", "upstream", "offered_at", "expires_at", "state", "browser", "csrf", "issuer"),
-    *("server", "issuer_names_itself", "client_id", "resource", "number", "why"),
+    *("server", "issuer_names_itself", "client_id", "redirect_uri", "resource", "number", "why"),
 )
 
 

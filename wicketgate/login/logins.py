@@ -96,11 +96,11 @@ class Logins:
     async def decline(self, flow: str, session: BrowserSession, csrf: str) -> Login:
         return await self._step(flow, lambda login: declined_by_form(login, session, csrf))
 
-    async def come_back(self, state: str, session: BrowserSession, issuer: str | None) -> Login:
-        """Note that the browser came back, and return the login with the secrets that the exchange needs, for one
-        caller only. *issuer* is the ``iss`` of the answer."""
+    async def come_back(self, state: str, session: BrowserSession, issuer: str | None, redirect_uri: str) -> Login:
+        """Note that the browser came back to *redirect_uri*, and return the login with the secrets that the exchange
+        needs, for one caller only. *issuer* is the ``iss`` of the answer."""
         flow = state.partition(".")[0]
-        login = await self._step(flow, lambda login: returned(login, session, state, issuer))
+        login = await self._step(flow, lambda login: returned(login, session, state, issuer, redirect_uri))
         if login.has_ended:
             raise LoginRefused("other_issuer")
         return login

@@ -1,10 +1,14 @@
 """The gate as a client of an issuer: registered by hand, by a document of its own, or by asking (RFC 7591).
 
-A registration belongs to one issuer and one redirect address, and is used with no other.
+A registration belongs to one issuer and one redirect address, and is used with no other. Each issuer has a redirect
+address of its own, so that a code of one is never sent to another (mix-up, RFC 9700 §4.4; ACCESS-250). An issuer is
+only as safe as the weakest client of the gate that it may show another one, so each way to be a client has its own too.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
@@ -51,9 +55,40 @@ class GivenClient:
     auth_method: AuthMethod | None = None
 
 
+Way = Literal["given", "key", "document", "asked"]
+"""How the gate is a client: by hand, by its document with or without a key, or by asking."""
+_MARKS: Mapping[Way, str] = {"key": "k", "document": "d", "asked": "r"}
+MARK_CHARS = 25
+
+
+def way_at(issuer: Issuer, given: GivenClient | None, document_url: str, *, has_key: bool, is_named: bool) -> Way:
+    """The way to be a client of *issuer*. Every issuer can read a document, and show it to another one as its own: it
+    is used only with a key, or where answers name their issuer. *is_named*: the operator has named the issuer, and
+    trusts it."""
+    if given is not None:
+        return "given"
+    if issuer.takes_documents and is_document_url(document_url):
+        if has_key and issuer.takes_keys:
+            return "key"
+        if issuer.says_issuer or is_named:
+            return "document"
+    return "asked"
+
+
+def mark_of(issuer: str, way: Way) -> str:
+    """The name of *issuer* in addresses of the gate; empty for a client that was registered by hand, with an address
+    that the operator knows."""
+    return f"{_MARKS[way]}{sha256(issuer.encode()).hexdigest()[: MARK_CHARS - 1]}" if way in _MARKS else ""
+
+
+def redirect_uri_at(issuer: str, way: Way, base: str) -> str:
+    return f"{base}/{mark}" if (mark := mark_of(issuer, way)) else base
+
+
 def registration(
     issuer: Issuer,
-    redirect_uri: str,
+    way: Way,
+    base: str,
     *,
     given: GivenClient | None = None,
     document_url: str = "",
@@ -63,10 +98,11 @@ def registration(
     scopes: Iterable[str] = (),
 ) -> Steps[Registration]:
     """The registration for a login at *issuer*: the *given* one, the *known* one, the document, or a new one, which may
-    ask for *scopes*.
+    ask for *scopes*. Redirect addresses begin with *base*; in *document_url* ``{mark}`` stands for that of the issuer.
 
     Raises Distrusted if the given one belongs to another issuer, NotOffered if there is no way to be registered.
     """
+    redirect_uri = redirect_uri_at(issuer.issuer, way, base)
     if given is not None:
         if given.issuer.rstrip("/") != issuer.issuer.rstrip("/"):
             raise Distrusted(
@@ -74,15 +110,17 @@ def registration(
             )
         method = _given_method(given, issuer)
         return Registration(issuer.issuer, redirect_uri, given.client_id, method, "given", given.client_secret)
-    if issuer.takes_documents and is_document_url(document_url):
-        return Registration(issuer.issuer, redirect_uri, document_url, "none", "document")
+    if way in ("key", "document"):
+        client_id = document_url.replace("{mark}", mark_of(issuer.issuer, way))
+        method = "private_key_jwt" if way == "key" else "none"
+        return Registration(issuer.issuer, redirect_uri, client_id, method, "document")
     if known is not None and known.made == "asked" and known.fits(issuer.issuer, redirect_uri, now):
         return known
     if issuer.registration_endpoint:
         return (yield from _asked(issuer, redirect_uri, client_name, scopes))
     raise NotOffered(
         f"the issuer at {shown_origin(issuer.issuer)} registers no clients by itself: register one there with the "
-        f"redirect address {redirect_uri}, and write oauth.issuer, oauth.client_id and oauth.client_secret"
+        f"redirect address {base}, and write oauth.issuer, oauth.client_id and oauth.client_secret"
     )
 
 
@@ -95,9 +133,18 @@ def is_document_url(url: str) -> bool:
     return parts.scheme == "https" and parts.path not in ("", "/") and not parts.fragment and "@" not in parts.netloc
 
 
-def client_document(document_url: str, redirect_uris: list[str], client_name: str = "Wicketgate") -> dict[str, Any]:
-    """The document at *document_url*, the gate's id at issuers that take documents."""
-    return {"client_id": document_url, **_metadata(redirect_uris, "none", client_name)}
+def client_document(
+    document_url: str, base: str, mark: str, keys: Iterable[Mapping[str, str]], client_name: str = "Wicketgate"
+) -> dict[str, Any] | None:
+    """The document for the issuer with *mark*, the gate's id there; None if there is no such mark. *keys* are the
+    public keys with which it may sign."""
+    if not re.fullmatch(rf"[dk][0-9a-f]{{{MARK_CHARS - 1}}}", mark):
+        return None
+    method: AuthMethod = "private_key_jwt" if mark[0] == "k" else "none"
+    document = {"client_id": document_url.replace("{mark}", mark), **_metadata([f"{base}/{mark}"], method, client_name)}
+    if method == "private_key_jwt":
+        document |= {"jwks": {"keys": list(keys)}, "token_endpoint_auth_signing_alg": "ES256"}
+    return document
 
 
 def _metadata(redirect_uris: list[str], method: AuthMethod, client_name: str) -> dict[str, Any]:

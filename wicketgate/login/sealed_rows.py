@@ -45,12 +45,13 @@ class RowSeal:
     process, and opens until then."""
 
     def __init__(self, keys: Sequence[str], own_key: bytes) -> None:
-        self._own = _Cipher(own_key)
+        self._own = own_key
         self.replace_keys(keys)
 
     def replace_keys(self, keys: Sequence[str]) -> None:
         """Change the ring. What was sealed under a key that is no longer in it counts as gone."""
-        ciphers = [*(_Cipher(key.encode()) for key in keys), self._own]
+        self.secrets = [*(key.encode() for key in keys), self._own]
+        ciphers = [_Cipher(secret) for secret in self.secrets]
         self._first = ciphers[0]
         self._by_id = {cipher.id: cipher for cipher in ciphers}
 

@@ -8,6 +8,7 @@ import logging
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 from wicketgate.login.authorize import Pending, asked_scopes
 from wicketgate.login.client import Login as KeptLogin
@@ -38,9 +39,15 @@ class LoginPlace:
     def issuer(self) -> str:
         return self.found.issuer.issuer
 
+    @property
+    def page(self) -> str:
+        """The host that browsers are sent to."""
+        return urlsplit(self.found.issuer.authorization_endpoint).netloc
+
 
 class ServerLogin:
-    """Logins at one tool server. The browser comes back to *redirect_uri*. *clock* is monotonic, in seconds.
+    """Logins at one tool server. Browsers come back to addresses that begin with *base*. *clock* is monotonic, in
+    seconds.
 
     Methods raise LoginFailure and LoginsAway.
     """
@@ -49,12 +56,12 @@ class ServerLogin:
         self,
         client: LoginClient,
         registrations: Registrations[Registration],
-        redirect_uri: str,
+        base: str,
         clock: Callable[[], float],
     ) -> None:
         self._client = client
         self._registrations = registrations
-        self._redirect_uri = redirect_uri
+        self._base = base
         self._place = Recent(self._find, clock)
 
     @property
@@ -88,7 +95,7 @@ class ServerLogin:
         pending = self._client.ask(place.found, own, place.refusal, login.scopes, new_state(login.flow))
         ours = Secrets(pending.verifier, pending.state, secrets.token_urlsafe(16))
         asked = frozenset(pending.scopes)
-        place_of = (self.url, issuer.issuer, issuer.says_issuer, own.client_id, pending.resource)
+        place_of = (self.url, issuer.issuer, issuer.says_issuer, own.client_id, own.redirect_uri, pending.resource)
         return Agreement(*place_of, ours, asked), pending.url
 
     async def finish(self, login: Login, came: Mapping[str, str]) -> Tokens:
@@ -135,18 +142,18 @@ class ServerLogin:
 
         async def register() -> Registration:
             scopes = self._client.scopes_ever(place.found, place.refusal)
-            return await self._client.register(issuer, self._redirect_uri, scopes=scopes)
+            return await self._client.register(issuer, self._base, scopes=scopes)
 
         if not self._client.registers_at(issuer):
             return await register()
-        return await self._registrations.get(issuer.issuer, self._redirect_uri, register)
+        return await self._registrations.get(issuer.issuer, self._client.redirect_uri(issuer, self._base), register)
 
     async def _known(self, issuer: Issuer, client_id: str) -> Registration:
         """The registration as *client_id*. Raises ClientInvalid if it is gone."""
         if self._client.registers_at(issuer):
-            own = await self._registrations.find(issuer.issuer, self._redirect_uri)
+            own = await self._registrations.find(issuer.issuer, self._client.redirect_uri(issuer, self._base))
         else:
-            own = await self._client.register(issuer, self._redirect_uri)
+            own = await self._client.register(issuer, self._base)
         if own is None or own.client_id != client_id:
             raise ClientInvalid("the gate is another client at this issuer now")
         return own

@@ -59,11 +59,11 @@ class Client:
         return post_form(self.token_endpoint, {**form, **own}, headers)
 
 
-def client_of(pending: Pending, assertion: Callable[[str], str] | None = None) -> Client:
+def client_of(pending: Pending) -> Client:
     """The client by which the code of *pending* is redeemed: of the issuer that was asked, and no other."""
     own = pending.registration
     endpoint = pending.issuer.token_endpoint
-    return Client(pending.issuer.issuer, endpoint, own.client_id, own.auth_method, own.client_secret, assertion)
+    return Client(pending.issuer.issuer, endpoint, own.client_id, own.auth_method, own.client_secret)
 
 
 def redeem(client: Client, pending: Pending, code: str, now: float) -> Steps[Tokens]:

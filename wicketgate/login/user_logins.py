@@ -5,23 +5,26 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from secrets import token_hex
 from urllib.parse import quote
 
 from pydantic import TypeAdapter
 
 from wicketgate.access.shares import RETRY_AFTER_S
 from wicketgate.errors import ConnectRequired, RateLimited
+from wicketgate.login.assertion import assertion_signer, derived_key, public_key
 from wicketgate.login.browsers import Browsers
 from wicketgate.login.client import LoginClient
 from wicketgate.login.counts import LoginCounts, RefreshOutcome
 from wicketgate.login.failures import Declined, LoginFailure, NotOffered
 from wicketgate.login.grants import Bond, Grant, GrantEvent, Grants
+from wicketgate.login.keys import row_key
 from wicketgate.login.login_flow import DECLINED_THERE, SERVER_GONE, BrowserSession, Login
 from wicketgate.login.logins import Logins, TooManyLogins
-from wicketgate.login.registrar import Registration
+from wicketgate.login.registrar import Registration, client_document
 from wicketgate.login.registrations import Registrations
 from wicketgate.login.rows import LoginsAway
-from wicketgate.login.sealed_rows import SealedRows
+from wicketgate.login.sealed_rows import OpenedRow, SealedRows
 from wicketgate.login.server_login import ServerLogin
 from wicketgate.login.user_grants import Connect as Offer
 from wicketgate.login.user_grants import UserGrants
@@ -30,7 +33,8 @@ from wicketgate.task_end import end_tasks
 log = logging.getLogger("wicketgate.login")
 
 CALLBACK = "/connect/callback"
-DOCUMENT = "/oauth/client.json"
+DOCUMENTS = "/oauth/client/"
+_MOST_KEYS = 8
 _CLOSE_S = 12.0
 Connect = Callable[[str], Awaitable[ConnectRequired]]
 """Offers the actor a login. Raises RateLimited and LoginsAway."""
@@ -71,12 +75,29 @@ class UserLogins:
         self.browsers = Browsers(rows, now)
         self.grants = Grants(rows, now, new_number, report)
         self._registrations = Registrations[Registration](rows, _packed, _REGISTRATION.validate_python)
+        self._now = now
         self._clock = clock
         self._servers: dict[str, _Server] = {}
         self._at_issuers: set[str] = set()
         self._running = False
         self._watching: set[asyncio.Task[None]] = set()
         self._finishing: set[asyncio.Task[Login]] = set()
+
+    @property
+    def document_url(self) -> str:
+        """The address of the gate's document as a client, with ``{mark}`` for that of the issuer which reads it."""
+        return f"{self.public_url}{DOCUMENTS}{{mark}}.json"
+
+    def document(self, mark: str) -> Mapping[str, object] | None:
+        """Return the document for the issuer with *mark*; None if there is no such mark."""
+        keys = (public_key(derived_key(secret)) for secret in self.rows.seal.secrets[:_MOST_KEYS])
+        return client_document(self.document_url, f"{self.public_url}{CALLBACK}", mark, keys)
+
+    def sign_as(self, client_id: str) -> Callable[[str], str]:
+        """Return what signs as the client whose document is at *client_id*. All processes have the same key, that of
+        the first of ``auth.seal_keys``."""
+        key = derived_key(self.rows.seal.secrets[0])
+        return assertion_signer(key, client_id, public_key(key)["kid"], self._now, lambda: token_hex(16))
 
     def of(self, name: str, client: LoginClient) -> UserGrants:
         """Return the credentials of all callers at the server *name*, in place of those that were made before."""
@@ -170,7 +191,11 @@ class UserLogins:
             await self.rows.aclose()
 
     async def offer(self, actor: str, name: str, scopes: frozenset[str] = frozenset()) -> ConnectRequired:
-        """Offer *actor* a login at *name*. Raises RateLimited and LoginsAway."""
+        """Offer *actor* a login at *name*. One for all callers asks for the scopes of the one before too if some were
+        wanted since. Raises RateLimited and LoginsAway."""
+        if self.is_shared(name) and (row := await self.rows.read("registration", _wanted(name))) is not None:
+            had = (grant.tokens.scopes for grant in await self.grants.of("", name))
+            scopes = scopes.union(row.value["scopes"], *had)
         try:
             login = await self.logins.offer(actor, name, scopes)
         except TooManyLogins:
@@ -189,6 +214,12 @@ class UserLogins:
             flow=login.flow,
         )
 
+    async def want(self, name: str, scopes: frozenset[str]) -> None:
+        """Have the next login for all callers at *name* ask for *scopes* too. Raises LoginsAway."""
+        former = await self.rows.read("registration", _wanted(name))
+        version = former.version + 1 if former is not None else 1
+        await self.rows.write(OpenedRow("registration", _wanted(name), "", {"scopes": sorted(scopes)}, version))
+
     def link(self, login: Login) -> str:
         """The page of *login*."""
         return f"{self.public_url}/connect/{login.upstream}?f={quote(login.flow, safe='')}"
@@ -197,10 +228,11 @@ class UserLogins:
         server = self._servers.get(name)
         return None if server is None else server.login
 
-    async def come_back(self, came: Mapping[str, str], session: BrowserSession) -> Login:
-        """Lead the login that *came* back with the browser to its outcome, and return it. Raises LoginRefused and
-        LoginsAway."""
-        login = await self.logins.come_back(came.get("state", ""), session, came.get("iss"))
+    async def come_back(self, came: Mapping[str, str], session: BrowserSession, mark: str) -> Login:
+        """Lead the login that *came* back with the browser, at the address with *mark*, to its outcome, and return it.
+        Raises LoginRefused and LoginsAway."""
+        back = f"{self.public_url}{CALLBACK}/{mark}".rstrip("/")
+        login = await self.logins.come_back(came.get("state", ""), session, came.get("iss"), back)
         # From here on the code is used up: whoever closes the page does not keep the grant from being kept.
         finishing = asyncio.create_task(self._end(login, came), name="end of a login")
         self._finishing.add(finishing)
@@ -234,6 +266,8 @@ class UserLogins:
             log.warning("%s: login of %s: %s", login.upstream, login.actor, failure.detail)
             return await self.logins.failed(login, failure.why)
         grant = await self.grants.keep(owner, login.upstream, tokens, bond, login.actor)
+        if not owner:
+            await self.rows.delete("registration", _wanted(login.upstream))
         self.heard(login)
         return await self.logins.granted(login, grant.number)
 
@@ -284,6 +318,10 @@ async def _looked_after(grants: UserGrants) -> None:
         await grants.watch()
     finally:
         await grants.aclose()
+
+
+def _wanted(name: str) -> str:
+    return row_key("wanted scopes", name)
 
 
 def _packed(registration: Registration) -> Mapping[str, object]:

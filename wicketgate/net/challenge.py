@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 _MAX_CHARS = 16_384
+_MAX_SCOPES = 50
+_MAX_SCOPE = 200
 _PARAMETER = re.compile(r"""([!#$%&'*+.^_`|~0-9A-Za-z-]+)[ \t]*=[ \t]*(?:"((?:[^"\\]|\\.)*)"|([^\s,"]+))""", re.DOTALL)
 _SCHEME = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+)(?=[ \t,]|$)")
 _BETWEEN = re.compile(r"[\s,]*")
@@ -31,6 +33,12 @@ class Refusal:
         """The scopes that the request needs; None if the server does not say."""
         scope = self.bearer.get("scope")
         return None if scope is None else tuple(dict.fromkeys(scope.split()))
+
+    @property
+    def named_scopes(self) -> frozenset[str]:
+        """Those of ``scopes`` that can be kept and shown: the first fifty, each plain and short."""
+        plain = (scope for scope in self.scopes or () if len(scope) <= _MAX_SCOPE and scope.isascii())
+        return frozenset([scope for scope in plain if scope.isprintable()][:_MAX_SCOPES])
 
     @property
     def lacks_scopes(self) -> bool:

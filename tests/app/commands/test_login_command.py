@@ -2,11 +2,17 @@
 
 import asyncio
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
+import pytest
+
+from tests.support.http_service import Reply, Seen
 from tests.support.locked_server import Issuer
 from tests.support.process import program
 from tests.support.requirement import requirement
+from tests.support.service import running_service
+from tests.support.wire_client import WireClient
 from wicketgate.net import Outgoing, fetch, make_http_client
 
 
@@ -91,3 +97,56 @@ async def test_a_login_that_is_declined_is_said_so_and_not_kept(tmp_path: Path) 
             assert await running.ended() == 1
             assert "the login was declined" in running.stderr
         assert not list(tmp_path.rglob("*.login"))
+
+
+class Narrow(Issuer):
+    """Lets nobody call its tool whose token lacks a scope of *needs*."""
+
+    needs = "mcp:write"
+
+    def _mcp(self, seen: Seen) -> Reply:
+        token = seen.headers.get("authorization", "").removeprefix("Bearer access-")
+        message = json.loads(seen.body) if seen.body else {}
+        if message.get("method") != "tools/call" or not token:
+            return super()._mcp(seen)
+        if self.needs not in self.authorized[int(token) - 1]["scope"].split():
+            challenge = f'Bearer error="insufficient_scope", scope="{self.needs}"'
+            return Reply(b'{"error": "insufficient_scope"}', 403, {"www-authenticate": challenge})
+        result = {"content": [{"type": "text", "text": "done"}]}
+        return Reply(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}).encode())
+
+
+@requirement("UP-210")
+async def test_a_login_after_a_call_that_lacked_scopes_asks_for_these_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    on = Narrow()
+    async with on:
+        on.challenge += ', scope="mcp:basic"'
+        entry: Mapping[str, object] = {"name": "locked", "url": on.server_url, "oauth": {}}
+        file = tmp_path / "wicketgate.yaml"
+        file.write_text(json.dumps({"upstreams": [entry]}))
+
+        async def log_in(*words: str) -> str:
+            command = ("app", "login", "locked", "--no-browser", "--config", str(file), *words)
+            async with program(*command, env={"XDG_STATE_HOME": str(tmp_path)}) as running:
+                page = (await running.wait_for(r"(?m)^(http://\S+/as/authorize\?\S+)$"))[1]
+                await get((await get(page))[1])
+                assert await running.ended() == 0, running.stderr
+            return on.authorized[-1]["scope"]
+
+        assert await log_in() == "mcp:basic"
+        async with running_service(None, None, settings={"upstreams": [entry]}) as service:
+            client = WireClient(service)
+            for needs, asked in (("mcp:write", "mcp:basic mcp:write"), ("admin", "admin mcp:basic mcp:write")):
+                on.needs = needs
+                refused = (await client.call("locked__open", {}))["result"]
+                assert refused["isError"]
+                assert refused["structuredContent"]["error"] == "FORBIDDEN"
+                assert f"({needs})" in refused["structuredContent"]["message"]
+                assert "wicketgate login locked" in refused["structuredContent"]["message"]
+                assert await log_in() == asked
+                assert (await client.call("locked__open", {}))["result"]["content"][0]["text"] == "done"
+        # Nothing is wanted any more, so the next one asks for what the server asks for.
+        assert await log_in() == "mcp:basic"

@@ -13,7 +13,7 @@ from urllib.parse import unquote, urljoin, urlsplit
 import httpx
 
 from wicketgate.answer_room import AnswerHold
-from wicketgate.errors import ConnectRequired, ProviderError, UpstreamUnavailable
+from wicketgate.errors import ConnectRequired, ProviderError, ScopesNeeded, UpstreamUnavailable
 from wicketgate.heavy_work import VERY_LARGE_BYTES
 from wicketgate.net import (
     CONNECT_S,
@@ -44,8 +44,8 @@ from wicketgate.upstreams.mcp.grant_credentials import GrantCredentials
 JSON = "application/json"
 EVENTS = "text/event-stream"
 
-FAILURES = (Gone, Malformed, UpstreamUnavailable, ConnectRequired)
-"""The exceptions of a request over HTTP; the last two are for a credential that cannot be had."""
+FAILURES = (Gone, Malformed, UpstreamUnavailable, ConnectRequired, ScopesNeeded)
+"""The exceptions of a request over HTTP; the last three are for a credential that cannot be had."""
 
 _ACCEPTED = {"Content-Type": JSON, "Accept": f"{JSON}, {EVENTS}"}
 NOTIFY_S = 10.0

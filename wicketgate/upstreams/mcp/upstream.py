@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from wicketgate.errors import ConnectRequired, LoginNeeded, UpstreamUnavailable
+from wicketgate.errors import ConnectRequired, LoginNeeded, ScopesNeeded, UpstreamUnavailable
 from wicketgate.fleet.member import loop_time
 from wicketgate.fleet.server_log import ServerEventKind
 from wicketgate.fleet.turns import Turns
@@ -385,6 +385,8 @@ def _why(error: Exception) -> tuple[str, str]:
     match error:
         case LoginNeeded(mend=mend):
             return "it needs a login by its operator", mend
+        case ScopesNeeded(message=message):
+            return message, ""
         case UpstreamUnavailable(message=message):
             return message, "a line of the log with 'no token' says why; look at oauth"
         case ConnectRequired():
