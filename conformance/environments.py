@@ -36,7 +36,7 @@ def python_of(name: str) -> Path:
     python = folder / "bin" / "python"
     if _begun(folder, lock):
         venv.create(folder, with_pip=False, symlinks=True)
-        _run(name, *_pip(python), "install", "--require-hashes", "-r", lock)
+        _run(name, *_pip(python), "install", "--require-hashes", "--no-deps", "-r", lock)
         _done(folder, lock)
     return python
 
