@@ -766,7 +766,7 @@ def test_what_was_written_is_read_by_import_as_what_it_stands_for(home: Home, cl
     run(client, "--name", "gate", "--url", URL, "--write")
     variable = "GATE_KEY" if client == "vscode" else "OTHER_KEY"
     header = {"Authorization": f"Bearer ${{{variable}}}"}
-    assert imported(path) == {"url": f"{URL}/mcp", "headers": header}
+    assert imported(path) == {"url": f"{URL}/mcp{'?tools=all' if client in SEARCHING else ''}", "headers": header}
 
 
 GUIDE = ROOT / "docs" / "guide" / "mcp-clients.md"
