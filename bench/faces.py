@@ -1,7 +1,8 @@
 """The tokens that a model reads of each face, through the official client, with the demo's servers behind the gate.
 
-``python -m bench.faces`` starts ``examples.demo``, lists the tools, browses once and makes one small call at each face, and
-prints a table. Text is what a client reads that takes ``content``, JSON what one reads that takes ``structuredContent``.
+``python -m bench.faces`` starts ``examples.demo``, lists the tools, browses once and makes one small call at each face,
+and prints a table. Text is what a client reads that takes ``content``, JSON what one reads that takes
+``structuredContent``.
 """
 
 import asyncio
