@@ -17,7 +17,8 @@ class Client:
     settings, and ``{xdg}`` for the one where those keep them that follow the XDG rules everywhere.
     *folders* are there if the client was installed or started once. *block_file* is set if the client reads a file of
     its own for each entry: the name of that file in its folder, and in a project. *in_terminal* clients are started
-    from a shell and have its variables. *program* is the command that a shell finds on the PATH.
+    from a shell and have its variables. *program* is the command that a shell finds on the PATH. *searches* is set if
+    the client loads tools on demand by itself, so that it needs all of them and no search at the gate (OPS-460).
     """
 
     name: str
@@ -28,6 +29,7 @@ class Client:
     block_file: str = ""
     in_terminal: bool = False
     program: str = ""
+    searches: bool = False
 
 
 CLIENTS: Mapping[str, Client] = {
@@ -47,6 +49,7 @@ CLIENTS: Mapping[str, Client] = {
             folders=("~/.claude",),
             in_terminal=True,
             program="claude",
+            searches=True,
         ),
         Client("cursor", "Cursor", ("~/.cursor/mcp.json",), (".cursor/mcp.json",), folders=("~/.cursor",)),
         Client(
@@ -100,6 +103,7 @@ CLIENTS: Mapping[str, Client] = {
             folders=("{xdg}/opencode",),
             in_terminal=True,
             program="opencode",
+            searches=True,
         ),
     )
 }

@@ -1,6 +1,7 @@
 """The paths of requests: without a prefix before them, and those of the faces, served in front of the framework's
 router, which would cost each call a tenth more."""
 
+import re
 from collections.abc import Mapping
 
 from starlette.exceptions import HTTPException
@@ -8,16 +9,27 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from routers.refusals import refusal_of
 
+_MAIN = "/mcp"
+_ALL_TOOLS = "/mcp/namespaced"
+_ASKS_ALL = re.compile(rb"(?:^|&)tools=all(?:&|$)")
+
 
 class FacePaths:
-    """ASGI: gives requests to a path of *endpoints* to the endpoint there, all others to *app*."""
+    """ASGI: gives requests to a path of *endpoints* to the endpoint there, all others to *app*.
+
+    ``/mcp?tools=all`` is the endpoint of the namespaced face (FACE-177). The path of the request stays ``/mcp``, so
+    everything that goes by the path does so too.
+    """
 
     def __init__(self, app: ASGIApp, endpoints: Mapping[str, ASGIApp]) -> None:
         self._app = app
         self._endpoints = endpoints
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        endpoint = self._endpoints.get(scope["path"]) if scope["type"] == "http" else None
+        path = scope["path"] if scope["type"] == "http" else ""
+        if path == _MAIN and scope["query_string"] and _ASKS_ALL.search(scope["query_string"]):
+            path = _ALL_TOOLS
+        endpoint = self._endpoints.get(path)
         if endpoint is None:
             return await self._app(scope, receive, send)
         try:

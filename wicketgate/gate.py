@@ -210,6 +210,7 @@ class Gate:
             operations=self.operations,
             timeout_s=settings.engine.tool_timeout_s,
             result_form=settings.mcp.result,
+            always=settings.mcp.always,
         )
         # The engine, whose tools are those of the gateway's face.
         self._provider = make_provider(settings.model, outgoing) if provider is None else provider

@@ -62,7 +62,12 @@ _NEXT: Mapping[str, str] = {
     "the client can.",
 )
 @with_config
-@click.option("--face", type=NearChoice(FACES), help="The face that the client sees; without it: mcp.face.")
+@click.option("--face", type=NearChoice(FACES), help="The face that the client sees, in place of --tools.")
+@click.option(
+    "--tools",
+    type=NearChoice(["all", "search"]),
+    help="all: every tool, if the client searches by itself; search: the face of /mcp. Without it: as CLIENT needs.",
+)
 @click.option("--name", default="wicketgate", show_default=True, help="The name of the entry.")
 @click.option(
     "--env", "variables", multiple=True, metavar="NAME", help="Copy this variable into the entry; may be repeated."
@@ -82,6 +87,7 @@ def connect(
     key: str | None,
     config: Path | None,
     face: str | None,
+    tools: str | None,
     name: str,
     variables: tuple[str, ...],
     project: bool,
@@ -97,7 +103,8 @@ def connect(
     if _NAME.fullmatch(name) is None:
         raise click.UsageError("--name must be letters, digits, _ and -, at most 64, and begin with a letter")
     if client is None:
-        given = {"--write": write, "--url": url, "--key": key, "--face": face, "--env": variables, "--path": other}
+        given: dict[str, object] = {"--write": write, "--url": url, "--key": key, "--face": face, "--tools": tools}
+        given |= {"--env": variables, "--path": other}
         if wrong := [option for option, value in given.items() if value]:
             raise click.UsageError(f"{wrong[0]} needs a CLIENT: one of {', '.join(CLIENTS)}")
         _list_clients(name, project, as_json=as_json)
@@ -107,14 +114,20 @@ def connect(
         raise click.UsageError("--key needs --url: a gate that the client starts asks for no key")
     if url is not None and variables:
         raise click.UsageError("--env is for a gate that the client starts; a service at --url has its own environment")
+    if face is not None and tools is not None:
+        raise click.UsageError("give --face or --tools, not both")
     if project and other is not None:
         raise click.UsageError("give --project or --path, not both")
     target = _target(chosen, name, project, other)
     notes: list[str] = []
+    every_tool = tools == "all" or (tools is None and face is None and chosen.searches)
     if url is None:
+        face = "namespaced" if every_tool else face
         gate: Start | Reach = gate_to_start(chosen, config, face, variables, notes)
     else:
-        gate = gate_to_reach(chosen, url, key, face, notes)
+        gate = gate_to_reach(chosen, url, key, face, notes, every_tool=every_tool)
+        if tools == "all" and not gate.url.endswith("?tools=all"):
+            raise click.UsageError("--tools all needs a --url that ends with its host or with /mcp")
     entry = make_entry(chosen, name, gate)
     notes += _about_file(target, project, gate)
     hidden = Reach(gate.url, "<the key>") if isinstance(gate, Reach) and key is not None else gate

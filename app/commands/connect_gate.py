@@ -179,8 +179,11 @@ def _own_command(notes: list[str]) -> list[str]:
     return [str(own)]
 
 
-def gate_to_reach(client: Client, url: str, key: str | None, face: str | None, notes: list[str]) -> Reach:
-    """Adds to *notes* the remarks for the person. Raises click.UsageError."""
+def gate_to_reach(
+    client: Client, url: str, key: str | None, face: str | None, notes: list[str], *, every_tool: bool
+) -> Reach:
+    """Adds to *notes* the remarks for the person. *every_tool* asks ``/mcp`` for all tools; a URL that names another
+    path has chosen its face already. Raises click.UsageError."""
     if not takes_urls(client):
         raise click.UsageError(
             f"the file of {client.title} takes only programs that it starts, and skips a url; leave out --url"
@@ -197,6 +200,8 @@ def gate_to_reach(client: Client, url: str, key: str | None, face: str | None, n
         if not path.endswith("/mcp"):
             raise click.UsageError("--face needs a --url that ends with its host or with /mcp")
         path += f"/{face}"
+    elif every_tool and path.endswith("/mcp"):
+        path += "?tools=all"
     if key is None and not refers_to_key(client):
         raise click.UsageError(
             f"{client.title} cannot refer to a variable in its file: give the key itself, for example "

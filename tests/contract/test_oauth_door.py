@@ -63,7 +63,7 @@ async def service_of(
 
 
 @ERAS
-@requirement("ACCESS-110", "ACCESS-117")
+@requirement("ACCESS-110", "ACCESS-117", "FACE-179")
 async def test_a_client_of_each_era_calls_a_tool_with_a_token_and_none_with_that_of_another_face(mode: str) -> None:
     async with Issuer() as issuer, service_of(issuer, None, [FileServer()]) as (service, _):
         async with mcp_client(service, mode, issuer.token()) as client:
@@ -74,6 +74,8 @@ async def test_a_client_of_each_era_calls_a_tool_with_a_token_and_none_with_that
         for path in ("/mcp/registry", "/mcp/namespaced", "/engine/chat", "/operations/call"):
             refused = await service.http.post(path, json={}, headers=by(issuer.token()))
             assert (refused.status_code, refused.json()["message"]) == (401, "The token is for another resource"), path
+        async with mcp_client(service, mode, issuer.token(), path="/mcp?tools=all&x=") as client:
+            assert "files__read_file" in [tool.name for tool in (await client.list_tools()).tools]
 
 
 @requirement("ACCESS-130", "ACCESS-131")

@@ -194,6 +194,13 @@ class Namespaced:
             return KINDS[data["error"]] if data else ABSENT
 
 
+class Chosen(Namespaced):
+    """The tools of ``mcp.always``, next to the three."""
+
+    async def found(self) -> set[str]:
+        return _names(tool.name for tool in (await self.client.list_tools()).tools[3:])
+
+
 @dataclass
 class HttpTwin:
     http: httpx.AsyncClient
@@ -260,7 +267,9 @@ FACES: Mapping[str, Callable[[Client], Way]] = {
     "transparent": Transparent,
     "registry": Registry,
     "namespaced": Namespaced,
+    "gateway, chosen": Chosen,
 }
+ALWAYS = {"always": ["office:*"]}
 
 
 @asynccontextmanager
@@ -269,7 +278,9 @@ async def ways(service: RunningService, key: str) -> AsyncIterator[dict[str, Way
         found: dict[str, Way] = {}
         for era, mode in (("new", NEW), ("old", OLD)):
             for face, way in FACES.items():
-                client = await stack.enter_async_context(mcp_client(service, mode, key=key, path=f"/mcp/{face}"))
+                client = await stack.enter_async_context(
+                    mcp_client(service, mode, key=key, path=f"/mcp/{face.partition(',')[0]}")
+                )
                 found[f"{face}, {era} era"] = way(client)
         headers = {"Authorization": f"Bearer {key}"}
         http = await stack.enter_async_context(
@@ -282,7 +293,7 @@ def key_of(actor: str) -> str:
     return f"wg_{actor}_0123456789012345678901234567890123456789"
 
 
-@requirement("ACCESS-10", "ACCESS-13")
+@requirement("ACCESS-10", "ACCESS-13", "FACE-182")
 @pytest.mark.parametrize("actor", CALLERS)
 async def test_every_way_to_a_tool_finds_the_same_and_comes_to_the_same(actor: str) -> None:
     office = Office()
@@ -293,6 +304,7 @@ async def test_every_way_to_a_tool_finds_the_same_and_comes_to_the_same(actor: s
     settings = {
         "auth": {"keys": keys},
         "access": RULES,
+        "mcp": ALWAYS,
         "plugins": PLUGINS,
         "upstreams": [{"name": "office", "command": ["never-started"], "retry": {"attempts": 1}}],
     }
@@ -318,7 +330,10 @@ async def test_every_way_to_a_tool_finds_the_same_and_comes_to_the_same(actor: s
 @requirement("ACCESS-13")
 async def test_a_function_whose_result_json_cannot_hold_comes_to_the_same_failure_every_way(tmp_path: Path) -> None:
     path = tmp_path / "audit.jsonl"
-    settings = {"plugins": {"auditing": {"_global": [{"handler": "audit_jsonl", "config": {"path": str(path)}}]}}}
+    settings = {
+        "mcp": ALWAYS,
+        "plugins": {"auditing": {"_global": [{"handler": "audit_jsonl", "config": {"path": str(path)}}]}},
+    }
     office = PythonUpstream("office", "tests.support.python_tools:registry", threads=2, folder=".")
     kinds = ("nan", "set")
     async with running_service(Obedient(), [office], settings=settings) as service, ways(service, KEY) as by_name:

@@ -201,6 +201,7 @@ def runtime_policies(settings: Settings) -> RuntimePolicies:
         per_tool=settings.quota.per_tool,
         words=settings.browse.said(),
         learn=settings.browse.learn,
+        always=settings.mcp.always,
         own_pages=frozenset(map(place_of, filter(None, (settings.server.public_url, local)))),
         distant=frozenset(
             upstream.name

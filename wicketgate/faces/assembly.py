@@ -1,11 +1,12 @@
 """The assembly of the four faces. The doors decide under which paths MCP clients find them."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from time import monotonic
 
 from wicketgate.access.identity import Identity
 from wicketgate.faces import registry, transparent
+from wicketgate.faces.always import AlwaysFace
 from wicketgate.faces.gateway import GatewayFace
 from wicketgate.faces.namespaced import NamespacedFace
 from wicketgate.faces.namespaced_offers import NamespacedOffers
@@ -47,16 +48,20 @@ def make_faces(
     operations: Operations,
     timeout_s: float,
     result_form: ResultForm = "text",
+    always: Collection[str] = (),
 ) -> dict[str, Face]:
     """The faces by the name that paths and ``mcp.face`` use. *timeout_s* bounds requests that are not tool calls,
-    *result_form* is that of the three tools (FACE-176)."""
+    *result_form* is that of the three tools (FACE-176), *always* are patterns of the tools next to them."""
+    namespaced, offers, all_tools = _namespaced(runtime, fleet, started, timeout_s)
+    gateway.read_resource = offers.read_resource
     surfaces: dict[str, tuple[ToolSurface, str]] = {
-        "gateway": (gateway, GATEWAY_INSTRUCTIONS),
+        "gateway": (
+            AlwaysFace(runtime, gateway, all_tools, always) if always else gateway,
+            GATEWAY_INSTRUCTIONS,
+        ),
         "transparent": (TransparentFace(runtime, started=started), transparent.INSTRUCTIONS),
         "registry": (RegistryFace(operations), registry.INSTRUCTIONS),
     }
-    namespaced, offers = _namespaced(runtime, fleet, started, timeout_s)
-    gateway.read_resource = offers.read_resource
     return {
         **{
             name: Face(
@@ -74,7 +79,7 @@ def make_faces(
 
 def _namespaced(
     runtime: ProxyRuntime, fleet: MultiplexUpstream, started: Callable[[], bool], timeout_s: float
-) -> tuple[Face, NamespacedOffers]:
+) -> tuple[Face, NamespacedOffers, NamespacedFace]:
     def servers() -> Mapping[str, Features]:
         return {name: member.features for name, member in fleet.members.items() if member.features is not None}
 
@@ -84,4 +89,4 @@ def _namespaced(
     runtime.watch(features.attend)
     runtime.at_end(features.aclose)
     offers = NamespacedOffers(face, features, runtime, _NAMESPACED)
-    return Face(face, _NAMESPACED, runtime.running, runtime.may_still_use, offers, runtime.kept), offers
+    return Face(face, _NAMESPACED, runtime.running, runtime.may_still_use, offers, runtime.kept), offers, face

@@ -125,7 +125,7 @@ class GatewayFace:
         """Reads a resource by its shown URI, as clients of the namespaced face do; None: links cannot be viewed."""
         self._long_calls = LongCalls(runtime)
         self._levels = WrittenLevels()
-        self._lists = ToolLists(runtime, self._with_inventory)
+        self._lists = ToolLists(runtime, self.listed)
         self._spare_tokens = MAX_TOKENS - sum(runtime.tokens.count(_definition(tool)) for tool in _TOOLS)
 
     def prepare(self, context: CallContext) -> Awaitable[None]:
@@ -135,7 +135,8 @@ class GatewayFace:
         """The three tools. The first describes what the caller can find now."""
         return self._lists.of(context)
 
-    def _with_inventory(self, catalog: Catalog, visible: Visible | None) -> tuple[SurfaceTool, ...]:
+    def listed(self, catalog: Catalog, visible: Visible | None) -> tuple[SurfaceTool, ...]:
+        """The three tools for an audience of *catalog*."""
         count = self._runtime.tokens.count
         items = (item for item in catalog.items.values() if visible is None or visible(item.id))
         most_named = max(self._spare_tokens, 0) // _TOKENS_OF_A_NAME

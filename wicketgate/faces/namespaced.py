@@ -182,6 +182,17 @@ class NamespacedFace:
         # In place of tools that nobody knows yet, and in the same order.
         return tuple(sorted((*shown, *map(_connecting, waiting)), key=lambda tool: (tool.name.casefold(), tool.name)))
 
+    def chosen(
+        self, catalog: Catalog, visible: Visible | None, fits: Callable[[SelectableItem], object]
+    ) -> tuple[SurfaceTool, ...]:
+        """The tools for an audience of *catalog* that *fits* accepts, in the order of this face. Omits those for pages
+        alone."""
+        return tuple(
+            tool
+            for item, tool in self._index(catalog).tools
+            if fits(item) and (visible is None or visible(item.id)) and item.id not in catalog.app_tools
+        )
+
     def _index(self, catalog: Catalog | None = None) -> "_Index":
         """The names and definitions of *catalog*, or of the one in force; made once for each, maybe in a thread."""
         catalog = catalog or self._runtime.catalog()

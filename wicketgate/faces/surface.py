@@ -13,6 +13,9 @@ from wicketgate.ports import CallContext
 
 _NO_COST = TokenCost()
 
+MAX_ALWAYS = 20
+"""Tools of ``mcp.always`` that are listed next to the three. A model reads all of their schemas in every turn."""
+
 
 @dataclass(frozen=True, slots=True)
 class SurfaceTool:

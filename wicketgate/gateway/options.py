@@ -193,7 +193,7 @@ class RuntimePolicies:
     (``quota.Quota``). *words* find tools besides their definitions: texts by pattern, as rules match or with the
     hash of an id: ``{"github:list_commits": ["history", "git log"]}``. *learn* says whose runs teach
     which words lead to which tool (BROWSE-42). *own_pages* are the places (``place_of``) of our own pages, and
-    *distant* the upstreams on other machines.
+    *distant* the upstreams on other machines. *always* are patterns of the tools that a face lists next to its own.
     """
 
     calls: Mapping[str, CallPolicy] = field(default_factory=dict)
@@ -208,6 +208,7 @@ class RuntimePolicies:
     learn: LearnScope = "off"
     own_pages: Collection[str] = ()
     distant: Collection[str] = ()
+    always: Sequence[str] = ()
 
     def pages_for(self, server: str) -> PageRules:
         return PageRules(self.own_pages, loopback=server not in self.distant)

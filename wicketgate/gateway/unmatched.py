@@ -75,6 +75,9 @@ def find_unmatched(judged: Judged, plugins: PluginChain | None = None) -> Iterat
     for pattern in judged.policies.per_tool:
         if not tools.may_fit_text(pattern):
             yield f"quota.per_tool ({pattern})"
+    for match in judged.policies.always:
+        if not tools.may_fit_rule(match, ids=True):
+            yield f"mcp.always ({match})"
     for index, match in enumerate(judged.policies.words):
         if not tools.may_fit_rule(match, ids=True):
             yield f"browse.words[{index}].match ({match})"

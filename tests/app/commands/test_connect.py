@@ -27,6 +27,7 @@ from tests.support.requirement import requirement
 from tests.support.service import BOUND_S, KEY, FileServer, running_service
 
 EACH = pytest.mark.parametrize("client", CLIENTS)
+SEARCHING = ("claude-code", "opencode")
 WITH_URL = pytest.mark.parametrize("client", [name for name in CLIENTS if name != "claude-desktop"])
 NO_REFERENCE = ("zed", "cline")
 SECTIONS = {"vscode": "servers", "zed": "context_servers", "codex": "mcp_servers", "opencode": "mcp"}
@@ -126,7 +127,8 @@ def crowded(client: str) -> str:
 def test_an_entry_is_printed_and_nothing_is_written(home: Home, client: str) -> None:
     result = run(client)
     words, env = started(client, entry_of(client, result.stdout))
-    assert words == [PROGRAM, "mcp", "--config", str(home.config)]
+    face = ["--face", "namespaced"] if client in SEARCHING else []
+    assert words == [PROGRAM, "mcp", "--config", str(home.config), *face]
     assert env == {}
     assert str(home.file(client)) in result.stderr
     assert list(home.folder.iterdir()) == []
@@ -395,7 +397,8 @@ def test_the_key_is_referred_to_where_a_client_can(home: Home, client: str, monk
     result = run(client, "--url", URL, "--write")
     assert KEY not in home.file(client).read_text() + result.output
     url, headers = reached(client, home.entry(client))
-    assert (url, headers) == (f"{URL}/mcp", {"Authorization": f"Bearer {REFERENCES[client]}"})
+    query = "?tools=all" if client in SEARCHING else ""
+    assert (url, headers) == (f"{URL}/mcp{query}", {"Authorization": f"Bearer {REFERENCES[client]}"})
 
 
 @requirement("OPS-71")
@@ -429,6 +432,40 @@ def test_the_path_of_the_url_is_found(home: Home, given: tuple[str, ...], path: 
 
 
 @pytest.mark.parametrize(
+    ("client", "words", "path"),
+    [
+        ("claude-code", (URL,), "/mcp?tools=all"),
+        ("opencode", (f"{URL}/gate/mcp/",), "/gate/mcp?tools=all"),
+        ("cursor", (URL, "--tools", "all"), "/mcp?tools=all"),
+        ("cursor", (URL, "--tools", "search"), "/mcp"),
+        ("opencode", (URL, "--tools", "search"), "/mcp"),
+        ("opencode", (URL, "--face", "registry"), "/mcp/registry"),
+        ("opencode", (f"{URL}/mcp/gateway",), "/mcp/gateway"),
+    ],
+)
+@requirement("OPS-460")
+def test_the_url_asks_for_the_tools_that_suit_the_client(
+    home: Home, client: str, words: tuple[str, ...], path: str
+) -> None:
+    given = (client, "--url", *words)
+    assert reached(client, entry_of(client, run(*given).stdout))[0] == URL + path
+    run(*given, "--write")
+    assert "nothing changed" in run(*given, "--write").stderr
+
+
+@pytest.mark.parametrize(
+    ("client", "words", "face"),
+    [("claude-code", ("--tools", "search"), []), ("cursor", ("--tools", "all"), ["--face", "namespaced"])],
+)
+@requirement("OPS-460")
+def test_a_started_gate_shows_the_tools_that_were_asked_for(
+    home: Home, client: str, words: tuple[str, ...], face: list[str]
+) -> None:
+    command = started(client, entry_of(client, run(client, *words).stdout))[0]
+    assert command[4:] == face
+
+
+@pytest.mark.parametrize(
     ("words", "reason"),
     [
         (("claude-desktop", "--url", URL), "takes only programs that it starts"),
@@ -441,6 +478,8 @@ def test_the_path_of_the_url_is_found(home: Home, given: tuple[str, ...], path: 
         (("cursor", "--key", KEY), "--key needs --url"),
         (("cursor", "--env", "NOT_SET_HERE"), "--env NOT_SET_HERE"),
         (("cursor", "--project", "--path", "x"), "not both"),
+        (("cursor", "--tools", "all", "--face", "gateway"), "not both"),
+        (("cursor", "--tools", "all", "--url", f"{URL}/mcp/gateway"), "--tools all needs"),
         (("windsurf", "--project"), "has no file for a project"),
         (("cursor", "--name", "a b"), "--name must be"),
         (("--write",), "--write needs a CLIENT"),
@@ -720,13 +759,14 @@ def test_what_was_written_is_read_by_import_as_what_it_stands_for(home: Home, cl
     run(client, "--name", "gate", "--write")
     itself = CliRunner().invoke(cli, ["import", str(path)])
     assert "not taken over: gate: it leads to a Wicketgate" in itself.stderr
-    assert imported(path) == {"command": ["/opt/other", "mcp", "--config", str(home.config)]}
+    face = ["--face", "namespaced"] if client in SEARCHING else []
+    assert imported(path) == {"command": ["/opt/other", "mcp", "--config", str(home.config), *face]}
     if client in ("claude-desktop", *NO_REFERENCE):
         return
     run(client, "--name", "gate", "--url", URL, "--write")
     variable = "GATE_KEY" if client == "vscode" else "OTHER_KEY"
     header = {"Authorization": f"Bearer ${{{variable}}}"}
-    assert imported(path) == {"url": f"{URL}/mcp", "headers": header}
+    assert imported(path) == {"url": f"{URL}/mcp{'?tools=all' if client in SEARCHING else ''}", "headers": header}
 
 
 GUIDE = ROOT / "docs" / "guide" / "mcp-clients.md"

@@ -10,13 +10,14 @@ from urllib.parse import urlsplit
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from wicketgate.access.policy import AccessDefault
+from wicketgate.catalog.name_patterns import split_pattern
 from wicketgate.config.settings.access import AccessRuleSettings, AuthSettings
 from wicketgate.config.settings.base import LOOPBACK_HOSTS, SECRET_NAME, Seconds, Section, check_url, refuse_repeats
 from wicketgate.config.settings.browse import BrowseSettings
 from wicketgate.config.settings.chat import EngineSettings, ModelSettings
 from wicketgate.config.settings.issuers import IssuerSettings
 from wicketgate.config.settings.upstreams import UpstreamSettings
-from wicketgate.faces.surface import ResultForm
+from wicketgate.faces.surface import MAX_ALWAYS, ResultForm
 from wicketgate.storage.fail_modes import WHY_CLOSED, FailMode, StateKind
 from wicketgate.storage.redis.url import RedisPlace, is_redis, read_url
 
@@ -98,6 +99,9 @@ class McpSettings(Section):
     result: ResultForm = "text"
     """What clients get of results of the three tools unless they ask: the text that a model reads, the JSON for
     programs, or both."""
+    always: tuple[str, ...] = Field(default=(), max_length=MAX_ALWAYS)
+    """Tools that clients are shown next to the three, with their schemas: at most 20 patterns as in access rules, or
+    ids. Of the tools that they match, the first 20 are listed."""
     cache_stable: bool = False
     """The order of cards of requests that do not ask for one."""
     direct: bool = True
@@ -114,6 +118,13 @@ class McpSettings(Section):
     max_calls_per_actor: int | None = Field(default=None, ge=1)
     """Those of one actor in all processes that share ``storage.url``. None shares those of each process by what each
     actor holds there."""
+
+    @field_validator("always")
+    @classmethod
+    def _patterns(cls, patterns: tuple[str, ...]) -> tuple[str, ...]:
+        for pattern in patterns:
+            split_pattern(pattern)
+        return patterns
 
 
 class TaskSettings(Section):
