@@ -38,9 +38,7 @@ def pack_error(error: BaseException) -> dict[str, Any]:
 def unpack_error(packed: Mapping[str, Any]) -> GatewayError | InputRequired:
     match packed["type"]:
         case "InputRequired":
-            return InputRequired(
-                packed["requests"], packed["state"], packed["definition"], packed.get("approval", "")
-            )
+            return InputRequired(packed["requests"], packed["state"], packed["definition"], packed.get("approval", ""))
         case "UpstreamRefused":
             return UpstreamRefused(packed["message"], **packed["own"])
         case "ConnectRequired":
