@@ -75,6 +75,15 @@ async def test_what_is_no_approval_runs_nothing(reply: Any, says: str, waits: in
     assert len(files.calls) == (reply is not NO)
 
 
+@requirement("ACCESS-295", "ACCESS-296")
+async def test_a_batch_asks_nothing() -> None:
+    files, call = FileServer(), {"operation": "/files/read_file", "input": READ}
+    async with running_service(upstreams=[files], settings=GATED) as service:
+        ended = await client(service, "/mcp/registry").call("batch", {"calls": [call]})
+    assert "APPROVAL_REQUIRED" in text(ended) and "wicketgate approvals approve" in text(ended)
+    assert files.calls == []
+
+
 @requirement("ACCESS-297")
 async def test_a_state_of_another_actor_call_or_definition_runs_nothing() -> None:
     files = FileServer()

@@ -321,7 +321,8 @@ class _AtDesk:
         try:
             await approver.approve(call)
         except ApprovalRequired as required:
-            if required.question is not None:
+            # The calls of a batch have no second attempt.
+            if required.question is not None and self._context.caller.answers == "later":
                 approval = desk.asked(call, actor, arguments)
                 raise InputRequired({_OWNER: required.question}, None, approval=approval) from None
             approval_id = str((required.details or {}).get("approval_id", ""))
