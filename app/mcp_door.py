@@ -38,6 +38,7 @@ from wicketgate.peers import Peers
 from wicketgate.storage.fail_modes import FailModes
 
 _LAST_EVENT_ID = b"last-event-id"
+_NO_VERSION = (b"mcp-protocol-version", b"")
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,8 +202,9 @@ class McpEndpoint:
         identity: Identity = scope["state"]["identity"]
         calling.set(identity)
         # httptools leaves trailing blanks on header values, and the SDK compares some of them to the body. It
-        # would fail to resume after an event, because no event is kept: such a stream is a new one.
-        headers = [(key, value.strip()) for key, value in scope["headers"] if key != _LAST_EVENT_ID]
+        # would fail to resume after an event, because no event is kept: such a stream is a new one. An empty version is none.
+        stripped = ((key, value.strip()) for key, value in scope["headers"] if key != _LAST_EVENT_ID)
+        headers = [each for each in stripped if each != _NO_VERSION]
         served: AsgiScope = {**scope, "headers": headers, "user": user_of(identity), EXCHANGE: exchange}
         await self._by_sdk(served, receive, send)
 
