@@ -202,7 +202,8 @@ class McpEndpoint:
         identity: Identity = scope["state"]["identity"]
         calling.set(identity)
         # httptools leaves trailing blanks on header values, and the SDK compares some of them to the body. It
-        # would fail to resume after an event, because no event is kept: such a stream is a new one. An empty version is none.
+        # would fail to resume after an event, because no event is kept: such a stream is a new one. An empty
+        # version is none.
         stripped = ((key, value.strip()) for key, value in scope["headers"] if key != _LAST_EVENT_ID)
         headers = [each for each in stripped if each != _NO_VERSION]
         served: AsgiScope = {**scope, "headers": headers, "user": user_of(identity), EXCHANGE: exchange}
