@@ -22,7 +22,7 @@ from app.mcp_live_session import SessionsFull
 from app.mcp_live_sessions import LiveSessions
 from app.mcp_refusals import sessions_away, too_many
 from app.mcp_session_part import SECURITY, user_of
-from app.mcp_sessions import of_handshake_era, opens_session
+from app.mcp_sessions import of_handshake_era, opens_session, session_of
 from wicketgate.access.authenticator import NO_LONGER_VALID, KeyUse
 from wicketgate.access.identity import Identity
 from wicketgate.access.seal import Seal
@@ -38,6 +38,7 @@ from wicketgate.peers import Peers
 from wicketgate.storage.fail_modes import FailModes
 
 _LAST_EVENT_ID = b"last-event-id"
+_NO_VERSION = (b"mcp-protocol-version", b"")
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +137,7 @@ class McpEndpoint:
 
     def __init__(self, door: McpDoor, sessions: LiveSessions, limits: DoorLimits, calls: Shares) -> None:
         self._prepare = door.prepare
-        # For the era without sessions alone.
+        # For requests without a session, in either era.
         self._stateless = StreamableHTTPSessionManager(
             door.server, security_settings=SECURITY, max_request_body_size=limits.max_bytes, stateless=True
         )
@@ -166,12 +167,8 @@ class McpEndpoint:
         try:
             if not posted:
                 await self._serve_by_sdk(scope, Exchange(), receive, send)
-            elif head is not None or not opens_session(scope):
-                await self._serve_posted(scope, head, receive, send)
             else:
-                # A place before the body, which may be long in coming.
-                async with self.sessions.opening(scope["state"]["identity"]) as opening:
-                    await self._serve_posted({**scope, OPENING: opening}, None, receive, send)
+                await self._serve_posted(scope, head, receive, send)
         except SessionsFull as full:
             await too_many("open sessions", full.scope)(scope, receive, send)
         except SessionsAway:
@@ -193,7 +190,11 @@ class McpEndpoint:
         if direct is not None and head is not None and await direct.serve(head, body, scope, receive, send, exchange):
             return
         try:
-            await self._serve_by_sdk(scope, exchange, given_again(body, receive), send)
+            async with AsyncExitStack() as place:
+                if opens_session(scope, body):
+                    opening = self.sessions.opening(scope["state"]["identity"])
+                    scope = {**scope, OPENING: await place.enter_async_context(opening)}
+                await self._serve_by_sdk(scope, exchange, given_again(body, receive), send)
         finally:
             exchange.end()
 
@@ -201,14 +202,19 @@ class McpEndpoint:
         identity: Identity = scope["state"]["identity"]
         calling.set(identity)
         # httptools leaves trailing blanks on header values, and the SDK compares some of them to the body. It
-        # would fail to resume after an event, because no event is kept: such a stream is a new one.
-        headers = [(key, value.strip()) for key, value in scope["headers"] if key != _LAST_EVENT_ID]
+        # would fail to resume after an event, because no event is kept: such a stream is a new one. An empty
+        # version is none.
+        stripped = ((key, value.strip()) for key, value in scope["headers"] if key != _LAST_EVENT_ID)
+        headers = [each for each in stripped if each != _NO_VERSION]
         served: AsgiScope = {**scope, "headers": headers, "user": user_of(identity), EXCHANGE: exchange}
         await self._by_sdk(served, receive, send)
 
     async def _by_era(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
-        serve = self._handshake if of_handshake_era(scope) else self._stateless.handle_request
-        await serve(scope, receive, send)
+        without_session = scope["method"] == "POST" and session_of(scope) is None and OPENING not in scope
+        if without_session or not of_handshake_era(scope):
+            await self._stateless.handle_request(scope, receive, send)
+        else:
+            await self._handshake(scope, receive, send)
 
 
 def _sessions(face: str, kept: McpSessionStore, peers: Peers, fail: FailModes, limits: DoorLimits) -> LiveSessions:

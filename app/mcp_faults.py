@@ -41,7 +41,7 @@ async def read_message(scope: AsgiScope, receive: Receive, send: Send, max_value
     except ClientDisconnect:
         return None
     # What is kept as long as a session or a listening stream must be small.
-    if len(body) > SMALL_BYTES and opens_session(scope):
+    if len(body) > SMALL_BYTES and opens_session(scope, body):
         await refused(Fault(INVALID_REQUEST, _TOO_LARGE_TO_KEEP), 413)(scope, receive, send)
         return None
     return body

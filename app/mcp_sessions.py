@@ -1,16 +1,34 @@
 """The session that a request at an MCP door belongs to, as its headers name it."""
 
 from collections.abc import MutableMapping
-from typing import Any
+from typing import Any, Literal
+
+import msgspec
 
 from wicketgate.mcp_names import HANDSHAKE_PROTOCOL_VERSIONS
 
 SESSION_ID = b"mcp-session-id"
 
 
-def opens_session(scope: MutableMapping[str, Any]) -> bool:
-    """True for a request that opens a session of the handshake era."""
-    return scope["method"] == "POST" and session_of(scope) is None and of_handshake_era(scope)
+class _Stateless(msgspec.Struct):
+    """A request that is served without a session (FACE-200)."""
+
+    id: int | str
+    method: Literal["tools/list", "tools/call", "ping"]
+
+
+_stateless = msgspec.json.Decoder(_Stateless).decode
+
+
+def opens_session(scope: MutableMapping[str, Any], body: bytes) -> bool:
+    """True for a POST that opens a session of the handshake era: it names none, and is not served without one."""
+    if session_of(scope) is not None or not of_handshake_era(scope):
+        return False
+    try:
+        _stateless(body)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return True
+    return False
 
 
 def in_session(scope: MutableMapping[str, Any]) -> bool:

@@ -196,6 +196,8 @@ class ApprovalRequired(GatewayError):
     """Nothing ran: the owner has to approve this very call first (CHAT-65)."""
 
     code = "APPROVAL_REQUIRED"
+    question: Mapping[str, Any] | None = None
+    """The question to the owner, for a client that answers it with a second attempt."""
 
 
 class ConnectRequired(GatewayError):
@@ -232,11 +234,15 @@ class InputRequired(WicketgateError):
     """A tool server has a question, which the client answers with a second attempt (2026-07-28).
 
     Not a failure: the door passes *requests* (by key, wire JSON) and *request_state* on. *definition* is the digest of
-    the tool whose call asks; empty if it is no tool.
+    the tool whose call asks; empty if it is no tool. *approval* is the sealed id of the approval that the gate itself
+    asks for; empty if a server asks.
     """
 
-    def __init__(self, requests: Mapping[str, Any], request_state: str | None, definition: str = "") -> None:
+    def __init__(
+        self, requests: Mapping[str, Any], request_state: str | None, definition: str = "", approval: str = ""
+    ) -> None:
         super().__init__("input required")
+        self.approval = approval
         self.definition = definition
         self.requests = requests
         self.request_state = request_state

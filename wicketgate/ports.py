@@ -134,11 +134,13 @@ SILENT = SilentCaller()
 @dataclass(frozen=True, slots=True)
 class InputAnswers:
     """The answers of a client's second attempt after ``InputRequired``, by the key of the request, and the tool
-    server's own state, byte for byte. *definition* is the digest of the tool that asked; empty if no tool did."""
+    server's own state, byte for byte. *definition* is the digest of the tool that asked; empty if no tool did.
+    *approval* is the sealed id of the approval that the gate asked for, and that the responses decide on."""
 
     responses: Mapping[str, Any]
     request_state: str | None
     definition: str = ""
+    approval: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ import pytest
 from mcp import types as t
 
 from tests.contract.test_tool_calls import IDS
-from tests.support.mcp_client import ERAS, NEW, OLD, mcp_client
+from tests.support.mcp_client import ERAS, OLD, mcp_client
 from tests.support.requirement import requirement
 from tests.support.service import FileServer, running_service
 from wicketgate.config.settings import Settings
@@ -38,8 +38,9 @@ async def test_a_client_that_cannot_be_asked_is_told_that_nothing_ran(mode: str)
 @pytest.mark.parametrize(
     ("action", "error", "ran"), [("accept", None, 1), ("decline", "FORBIDDEN", 0), ("cancel", "APPROVAL_REQUIRED", 0)]
 )
-@requirement("CHAT-66", "CHAT-67", "CHAT-71")
-async def test_a_client_that_can_be_asked_decides_at_once(action: Any, error: str | None, ran: int) -> None:
+@ERAS
+@requirement("CHAT-66", "CHAT-67", "CHAT-71", "ACCESS-295")
+async def test_a_client_that_can_be_asked_decides_at_once(mode: str, action: Any, error: str | None, ran: int) -> None:
     asked: list[str] = []
 
     async def decide(context: Any, params: t.ElicitRequestParams) -> t.ElicitResult:
@@ -49,7 +50,7 @@ async def test_a_client_that_can_be_asked_decides_at_once(action: Any, error: st
     files = FileServer()
     async with (
         running_service(upstreams=[files], settings=GATED) as service,
-        mcp_client(service, OLD, client={"elicitation_callback": decide}) as client,
+        mcp_client(service, mode, client={"elicitation_callback": decide}) as client,
     ):
         result = await client.call_tool("tool_execute", CALL)
     assert (result.structured_content or {}).get("error") == error
@@ -60,32 +61,18 @@ async def test_a_client_that_can_be_asked_decides_at_once(action: Any, error: st
     assert '{"path": "a\\u202e.md"}' in question
 
 
+@ERAS
 @requirement("CHAT-67", "CHAT-71")
-async def test_arguments_too_long_to_be_read_are_not_asked_about() -> None:
+async def test_arguments_too_long_to_be_read_are_not_asked_about(mode: str) -> None:
     async def decide(context: Any, params: t.ElicitRequestParams) -> t.ElicitResult:
         raise AssertionError("nobody can have read this")
 
     files = FileServer()
     async with (
         running_service(upstreams=[files], settings=GATED) as service,
-        mcp_client(service, OLD, client={"elicitation_callback": decide}) as client,
+        mcp_client(service, mode, client={"elicitation_callback": decide}) as client,
     ):
         result = await client.call_tool("tool_execute", {**CALL, "args": {"path": "x" * 5_000}})
-    assert (result.structured_content or {})["error"] == "APPROVAL_REQUIRED"
-    assert files.calls == []
-
-
-@requirement("CHAT-67", "CHAT-71")
-async def test_a_client_of_the_newer_era_is_not_asked_for_approval_yet() -> None:
-    async def decide(context: Any, params: t.ElicitRequestParams) -> t.ElicitResult:
-        return t.ElicitResult(action="accept", content={})
-
-    files = FileServer()
-    async with (
-        running_service(upstreams=[files], settings=GATED) as service,
-        mcp_client(service, NEW, client={"elicitation_callback": decide}) as client,
-    ):
-        result = await client.call_tool("tool_execute", CALL)
     assert (result.structured_content or {})["error"] == "APPROVAL_REQUIRED"
     assert files.calls == []
 

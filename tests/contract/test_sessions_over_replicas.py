@@ -145,7 +145,7 @@ async def test_an_actor_has_its_sessions_over_all_gates_and_room_again_after_an_
         await Raw(OTHER_KEY).open(b)
         assert (await b.http.delete(PATH, headers=first.headers)).status_code == 200
         # A request that opens none leaves its place.
-        assert (await Raw().post(a, id=0, method="tools/list")).status_code == 400
+        assert (await Raw().post(a, id=0, method="prompts/list")).status_code == 400
         async with asyncio.timeout(BOUND_S):
             while (await Raw().post(b, id=0, method="initialize", params=params)).status_code == 429:
                 await asyncio.sleep(0.05)

@@ -179,6 +179,8 @@ def make_approval_desk(
     if not settings.auth.seal_keys and kept and any(rule.approval != "never" for rule in settings.access):
         log.warning("approvals end with this process, because auth.seal_keys is not set")
     used = _used_approvals(file, measures, redis)
+    server = settings.server
+    page = f"{server.public_url or f'http://localhost:{server.port}'}/console/approvals"
     return ApprovalDesk(
         ApprovalSeal(seal, ttl_s=settings.auth.approval_ttl_s),
         used,
@@ -187,6 +189,7 @@ def make_approval_desk(
         new_id=partial(secrets.token_hex, 8),
         peers=peers,
         stands=stands,
+        page=page if server.console else "",
     )
 
 

@@ -9,7 +9,16 @@ from wicketgate.access.seal import ApprovalSeal, ApprovalSubject
 from wicketgate.engine.approvals import DENIED, DENIED_BY_OTHERS, Judging, Report, RunApprovals
 from wicketgate.engine.contract import ChatRequest
 from wicketgate.engine.other_desks import By, Heard, Lists, OtherDesks, Outcome
-from wicketgate.engine.sealed_approvals import CHANGED, OnceStore, SealedApprovals
+from wicketgate.engine.sealed_approvals import (
+    CHANGED,
+    EXPIRED,
+    OTHER_CALL,
+    USED,
+    OnceStore,
+    SealedApprovals,
+    matches,
+    refusal_of,
+)
 from wicketgate.engine.waiting_calls import (
     Decision,
     Verdict,
@@ -18,14 +27,18 @@ from wicketgate.engine.waiting_calls import (
     argument_names,
     shown_arguments,
 )
-from wicketgate.errors import ApprovalRequired, Forbidden, NotAdmitted
+from wicketgate.errors import ApprovalRequired, Forbidden, InputRequired, NotAdmitted
 from wicketgate.gateway.audit_events import DecidedCall
 from wicketgate.gateway.call_memory import approval_digest
 from wicketgate.peers import Alone, Peers
-from wicketgate.ports import Approver, CallContext, PendingCall
+from wicketgate.ports import NO_APPROVER, Approver, CallContext, InputAnswers, PendingCall
 
 _NO_CALL = "00" * 32
 """In the place of a call's digest, for one that no chat made: no call of a history is like it."""
+_OWNER = "approval"
+"""The key of the question to the owner among the questions to a client."""
+_SERVED = ("mcp", "operations", "chat")
+"""The doors of a service, whose desk is reached from outside."""
 _DENIED_CALL = "Denied by the owner. It was not run."
 _DENIED_BY_OTHERS_CALL = "Denied by an approver. It was not run."
 
@@ -64,7 +77,8 @@ _AWAY = "No decision can be kept at the moment. Try again later."
 class ApprovalDesk:
     """Takes decisions of people, and settles calls by them. *report* is called with each decision. *waiting* is the
     list of what waits, for people; *peers* have the other parts of it. *new_id* gives its handles. The word of an
-    approver counts while its identity *stands*."""
+    approver counts while its identity *stands*. *page* is the URL of the console's page of approvals, empty if there is
+    none."""
 
     def __init__(
         self,
@@ -76,7 +90,9 @@ class ApprovalDesk:
         new_id: Callable[[], str],
         peers: Peers | None = None,
         stands: Standing = always_good,
+        page: str = "",
     ) -> None:
+        self._page = page
         self.sealed = SealedApprovals(seal, used)
         self.waiting = waiting
         self._report = report
@@ -204,12 +220,12 @@ class ApprovalDesk:
             return "run"
         return ""
 
-    async def settle_anywhere(self, call: PendingCall, actor: str, arguments: str) -> tuple[Verdict, bool]:
-        """As ``settle``, then at the other processes. True if the very same call waits at one of those, without a
-        chat."""
+    async def settle_anywhere(self, call: PendingCall, actor: str, arguments: str) -> tuple[Verdict, str | None]:
+        """As ``settle``, then at the other processes. Also returns the id of the very same call that waits at one of
+        those, without a chat; None if there is none."""
         wanted = (actor, call.tool_id, call.definition, arguments, call.needs)
         if verdict := await self.settle(*wanted):
-            return verdict, False
+            return verdict, None
         return await self._others.settle(*wanted)
 
     async def _redeem_decided(self, decided: WaitingCall) -> bool:
@@ -220,17 +236,42 @@ class ApprovalDesk:
             self.waiting.put_back(decided)
             raise
 
-    def put_on_list(self, call: PendingCall, context: CallContext, arguments: str, approval_id: str) -> None:
-        """*arguments* is their digest, *approval_id* the sealed id that the client has; empty if it has none."""
+    def asked(self, call: PendingCall, actor: str, arguments: str) -> str:
+        """Returns the sealed id of an approval of *call*, which no chat made. *arguments* is their digest."""
+        subject = ApprovalSubject(call.tool_id, call.definition, arguments, _NO_CALL)
+        return self.sealed.issue(actor, subject, by_others=bool(call.needs))
+
+    async def answer(self, call: PendingCall, actor: str, given: InputAnswers) -> bool:
+        """Uses up the decision on *call* that its client brings. False if it brings none. Raises Forbidden."""
+        answer = given.responses.get(_OWNER)
+        action = answer.get("action") if isinstance(answer, Mapping) else None
+        if action not in ("accept", "decline"):
+            return False
+        approval = self.sealed.opened(actor, given.approval)
+        refusal = OTHER_CALL
+        if approval is not None and matches(approval, call):
+            refusal = EXPIRED if not self.sealed.in_time(approval) else refusal_of(approval, call)
+            if not refusal and not await self.sealed.redeem(approval):
+                refusal = USED
+        if refusal or action == "decline":
+            raise Forbidden(refusal or _DENIED_CALL, path=call.tool_id)
+        return True
+
+    def place_of(self, id: str) -> dict[str, str]:
+        """Returns where people decide on the call *id*, for the client of the call."""
+        place = {"id": id, "command": f"wicketgate approvals approve {id}"}
+        return {**place, "console": self._page} if self._page else place
+
+    def put_on_list(self, call: PendingCall, context: CallContext, arguments: str, approval_id: str) -> str:
+        """Returns the id under which *call* waits; empty if it does not. *arguments* is their digest, *approval_id* the
+        sealed id that the client has; empty if it has none."""
         identity = context.identity
         actor = identity.actor
-        sealed = approval_id or self.sealed.issue(
-            actor, ApprovalSubject(call.tool_id, call.definition, arguments, _NO_CALL), by_others=bool(call.needs)
-        )
+        sealed = approval_id or self.asked(call, actor, arguments)
         approval = self.sealed.opened(actor, sealed)
         if approval is None:
-            return
-        self.waiting.add(
+            return ""
+        return self.waiting.add(
             WaitingCall(
                 self._others.handle(self._new_id()),
                 sealed,
@@ -260,7 +301,12 @@ class _AtDesk:
 
     async def approve(self, call: PendingCall) -> None:
         desk, actor, arguments = self._desk, self._context.identity.actor, approval_digest(call.args)
-        verdict, waits_elsewhere = await desk.settle_anywhere(call, actor, arguments)
+        given, approver = self._context.answers, self._context.approver
+        if given is not None and given.approval and not call.needs:
+            if await desk.answer(call, actor, given):
+                return
+            approver = NO_APPROVER  # it has been asked
+        verdict, elsewhere = await desk.settle_anywhere(call, actor, arguments)
         match verdict:
             case "run":
                 return
@@ -273,11 +319,18 @@ class _AtDesk:
             case "":
                 pass
         try:
-            await self._context.approver.approve(call)
+            await approver.approve(call)
         except ApprovalRequired as required:
+            # The calls of a batch have no second attempt.
+            if required.question is not None and self._context.caller.answers == "later":
+                approval = desk.asked(call, actor, arguments)
+                raise InputRequired({_OWNER: required.question}, None, approval=approval) from None
             approval_id = str((required.details or {}).get("approval_id", ""))
-            if approval_id or not waits_elsewhere:
-                desk.put_on_list(call, self._context, arguments, approval_id)
+            if approval_id or elsewhere is None:
+                elsewhere = desk.put_on_list(call, self._context, arguments, approval_id)
+            if elsewhere and self._context.door in _SERVED:
+                required.details = {**(required.details or {}), **desk.place_of(elsewhere)}
+                required.message += f" A person approves it: {required.details['command']}"
             raise
 
 

@@ -16,7 +16,7 @@ from wicketgate.access.approvers import Needs
 from wicketgate.access.seal import Approval
 from wicketgate.engine.contract import ApprovalDecision, ChatMessage, ChatRequest
 from wicketgate.engine.other_desks import OtherDesks
-from wicketgate.engine.sealed_approvals import SealedApprovals, call_digest
+from wicketgate.engine.sealed_approvals import EXPIRED, OTHER_CALL, USED, SealedApprovals, call_digest
 from wicketgate.engine.waiting_calls import Decision, WaitingCalls
 from wicketgate.gateway.audit_events import DecidedCall
 from wicketgate.models.provider import Message, ToolCall
@@ -31,9 +31,6 @@ DENIED_BY_OTHERS = "denied by an approver"
 _DENIALS = (DENIED, DENIED_BY_OTHERS)
 NOT_RUN = "Not run: this call waited for an approval."
 _UNKNOWN = "approval_refused: this approval is not known here"
-_EXPIRED = "approval_refused: this approval has expired"
-_USED = "approval_refused: this approval was decided before"
-_OTHER_CALL = "approval_refused: this approval was asked for another call"
 _NOT_YOURS = "approval_refused: this call waits for others, its caller cannot approve it"
 _MAX_DEPTH = 100
 _WAITING = re.compile(re.escape(REQUIRED) + r"(apr_[A-Za-z0-9_-]{1,1000})(?: by .{1,2000})?")
@@ -176,15 +173,15 @@ class Judging:
         if approval is None:
             return None, _UNKNOWN
         if not self._sealed.in_time(approval):
-            return approval, _EXPIRED
+            return approval, EXPIRED
         if call is not None and call_digest(call) != approval.subject.call:
-            return approval, _OTHER_CALL
+            return approval, OTHER_CALL
         if at_desk and decision.decision == "deny":
             return approval, DENIED_BY_OTHERS if granted else DENIED
         if approval.by_others and not at_desk and decision.decision == "approve":
             return approval, _NOT_YOURS
         if (call is not None or decision.decision == "deny") and not await self._sealed.redeem(approval):
-            return approval, _USED
+            return approval, USED
         return approval, DENIED if decision.decision == "deny" else ""
 
 

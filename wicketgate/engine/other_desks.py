@@ -132,8 +132,9 @@ class OtherDesks:
 
     async def settle(
         self, actor: str, tool_id: str, definition: str, arguments: str, needs: Needs
-    ) -> tuple[Verdict, bool]:
-        """Uses up a decision on such a call that stands elsewhere. Returns it, and true if such a call waits there."""
+    ) -> tuple[Verdict, str | None]:
+        """Uses up a decision on such a call that stands elsewhere. Returns it, and the id of such a call that waits
+        there; None if there is none."""
         wanted = {
             "actor": actor,
             "tool_id": tool_id,
@@ -151,7 +152,8 @@ class OtherDesks:
                 continue
             if verdict:
                 break
-        return verdict, any(answer["waits"] for answer in answers.given.values())
+        waiting = (str(answer.get("id", "")) for answer in answers.given.values() if answer["waits"])
+        return verdict, next(waiting, None)
 
     async def decided(self, actor: str, approvals: Iterable[str]) -> dict[str, tuple[Decision, Needs]]:
         """The decisions that stand elsewhere, by sealed ids, with those who had to decide."""
@@ -209,12 +211,9 @@ class OtherDesks:
 
     async def _answer_look(self, wanted: Payload) -> Payload:
         actor, tool_id, arguments = wanted["actor"], wanted["tool_id"], wanted["arguments"]
-        return {
-            "stands": self._waiting.stands(actor, tool_id, arguments),
-            "waits": self._waiting.waits(
-                actor, tool_id, wanted["definition"], arguments, needs_of_json(wanted.get("needs", ()))
-            ),
-        }
+        needs = needs_of_json(wanted.get("needs", ()))
+        id = self._waiting.waits(actor, tool_id, wanted["definition"], arguments, needs)
+        return {"stands": self._waiting.stands(actor, tool_id, arguments), "waits": bool(id), "id": id}
 
     async def _answer_settle(self, wanted: Payload) -> Payload:
         actor, tool_id = wanted["actor"], wanted["tool_id"]

@@ -10,6 +10,9 @@ from wicketgate.ports import TOOL_CHANGED, PendingCall
 
 CHANGED = f"approval_refused: {TOOL_CHANGED}"
 """The refusal of an approval of another definition than the tool has now."""
+EXPIRED = "approval_refused: this approval has expired"
+USED = "approval_refused: this approval was decided before"
+OTHER_CALL = "approval_refused: this approval was asked for another call"
 
 
 class OnceStore(Protocol):

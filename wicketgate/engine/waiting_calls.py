@@ -94,13 +94,9 @@ class WaitingCalls:
         self.lapse()
         return self._waiting.get(id)
 
-    def asks_already(self, call: WaitingCall) -> bool:
-        """True if the very same call waits, with nobody else who could bring its decision."""
-        return not call.from_chat and self.waits(*call.same)
-
-    def waits(self, actor: str, tool_id: str, definition: str, arguments: str, needs: Needs) -> bool:
-        """True if such a call waits, without a chat behind it."""
-        return bool(self._twins((actor, tool_id, definition, arguments, needs)))
+    def waits(self, actor: str, tool_id: str, definition: str, arguments: str, needs: Needs) -> str:
+        """Returns the id of such a call that waits, without a chat behind it; empty if there is none."""
+        return next((each.id for each in self._twins((actor, tool_id, definition, arguments, needs))), "")
 
     def drop_twins(self, actor: str, tool_id: str, definition: str, arguments: str, needs: Needs) -> None:
         """Takes a call off the list that was decided elsewhere, where it was made at the same moment."""
@@ -110,10 +106,11 @@ class WaitingCalls:
     def _twins(self, wanted: tuple[str, str, str, str, Needs]) -> list[WaitingCall]:
         return [each for each in self._waiting.values() if each.same == wanted and not each.from_chat]
 
-    def add(self, call: WaitingCall) -> None:
+    def add(self, call: WaitingCall) -> str:
+        """Returns the id under which *call* waits: that of the very same call if it waits without a chat already."""
         self.lapse()
-        if self.asks_already(call):
-            return
+        if not call.from_chat and (id := self.waits(*call.same)):
+            return id
         counts = Counter(each.actor for each in self._waiting.values())
         most = call.actor if counts[call.actor] >= MOST_OF_ACTOR else None
         if most is None and len(self._waiting) >= MOST:
@@ -124,6 +121,7 @@ class WaitingCalls:
         self._waiting[call.id] = call
         self._tell(call, "new")
         self._look_later()
+        return call.id
 
     def vote(self, call: WaitingCall, vote: Vote) -> None:
         """Notes the word of one of several approvers; *call* stays on the list."""

@@ -6,7 +6,7 @@ selectors of ``tool_view`` are for such handles: ``wait`` and ``cancel``.
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import ExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import anyio
@@ -122,7 +122,7 @@ class LongCalls:
                 "identity": identity.row(),
                 "context": [context.correlation_id, context.session, context.source],
                 "meta": dict(context.meta),
-                "answers": answers and [answers.responses, answers.request_state, answers.definition],
+                "answers": answers and [getattr(answers, each.name) for each in fields(InputAnswers)],
                 "caller": caller,
             }
             timeout_s = self._running.limits.after_s + ANSWERS_WITHIN_S

@@ -231,6 +231,8 @@ class AuditedCall:
         if self.hidden:
             return "denied"
         match error:
+            case InputRequired() if error.approval:
+                return "approval_required"
             case None | InputRequired():
                 return "allowed"
             case asyncio.CancelledError() | GeneratorExit():

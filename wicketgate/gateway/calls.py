@@ -166,9 +166,14 @@ class Calls:
         if dry_run:
             return DryRun(item.id, item.upstream_name, asks, admitted.notes)
         # Approval: a call over its quota must not use one up.
-        if asks is not None:
+        decides = context.answers is not None and bool(context.answers.approval)
+        if asks is not None or decides:
             await self._quota.check(identity.actor, item.id, item.names)
-            await note.approve(self._approver(context), PendingCall(item.id, item.digest, admitted.args, asks.needs))
+            needs = () if asks is None else asks.needs
+            await note.approve(self._approver(context), PendingCall(item.id, item.digest, admitted.args, needs))
+            # A further attempt would need a further approval: the server's questions come in the middle of the call.
+            answers = None if decides else context.answers
+            context = context.having(answers=answers, asked_in_line=lambda: True)
             # A person may take long, and the caller decides how long: what was forbidden meanwhile does not run.
             await still_allowed("approval_refused")
         # Quota: counted once, however often the call is tried.

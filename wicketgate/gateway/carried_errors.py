@@ -15,6 +15,7 @@ def pack_error(error: BaseException) -> dict[str, Any]:
                 "requests": dict(error.requests),
                 "state": error.request_state,
                 "definition": error.definition,
+                "approval": error.approval,
             }
         case UpstreamRefused():
             own = {"code": error.upstream_code, "refusal": error.refusal, "data": error.data, "name": error.name}
@@ -37,7 +38,7 @@ def pack_error(error: BaseException) -> dict[str, Any]:
 def unpack_error(packed: Mapping[str, Any]) -> GatewayError | InputRequired:
     match packed["type"]:
         case "InputRequired":
-            return InputRequired(packed["requests"], packed["state"], packed["definition"])
+            return InputRequired(packed["requests"], packed["state"], packed["definition"], packed.get("approval", ""))
         case "UpstreamRefused":
             return UpstreamRefused(packed["message"], **packed["own"])
         case "ConnectRequired":

@@ -51,7 +51,7 @@ async def heard(service: RunningService) -> AsyncIterator[asyncio.Queue[Any]]:
         await asyncio.gather(following, return_exceptions=True)
 
 
-@requirement("OPS-291", "OPS-293")
+@requirement("OPS-291", "OPS-293", "ACCESS-296")
 async def test_what_waits_at_one_gate_is_seen_and_decided_at_the_other_and_runs_at_either(redis: RedisServer) -> None:
     async with pair(redis) as (here, there, files, others), asyncio.timeout(BOUND_S), heard(there) as news:
         await read(here)
@@ -71,7 +71,8 @@ async def test_what_waits_at_one_gate_is_seen_and_decided_at_the_other_and_runs_
         assert (await desk(there, OTHER_KEY))["waiting"] == []
         assert await waiting_totals(there) == 1
         # The same call at the other gate is the same one.
-        assert (await read(there)).json()["code"] == "APPROVAL_REQUIRED"
+        again = (await read(there)).json()
+        assert (again["code"], again["details"]["id"]) == ("APPROVAL_REQUIRED", ask["id"])
         assert await waiting_totals(there) == 1
         assert await decide(there, ask["id"], "approve", OTHER_KEY) == 404
         assert await decide(there, ask["id"], "approve", OPERATOR_KEY) == 403

@@ -124,7 +124,7 @@ HANDED_ON: dict[str, tuple[Mapping[str, str], object]] = {
     "another name in the header": ({**NEWER_HEADERS, "mcp-name": "b"}, NEWER_CALL),
     "an encoded name": ({**NEWER_HEADERS, "mcp-name": "=?base64?YQ==?="}, NEWER_CALL),
     "an argument in a header": ({**NEWER_HEADERS, "mcp-param-x": "1"}, NEWER_CALL),
-    "no session": (HEADERS, CALL),
+    "an empty session": ({**OLDER_HEADERS, "mcp-session-id": ""}, CALL),
     "another kind of content": ({**OLDER_HEADERS, "content-type": "text/plain"}, CALL),
     "JSON alone": ({**OLDER_HEADERS, "accept": "application/json"}, CALL),
     "events alone": ({**OLDER_HEADERS, "accept": "text/event-stream"}, CALL),

@@ -56,8 +56,9 @@ _REJECTED = -1
 ANSWERS_WITHIN_S = 600.0
 _PURPOSE = "request state"
 # The sealed text is one of these, because a tool server may ask without a state of its own, then the digest of the
-# tool's definition, a colon, and the server's state. A call that is held here has its id instead of all that.
-_STATE, _NO_STATE, _HELD = "t", "n", "h"
+# tool's definition, a colon, and the server's state. A call that is held here has its id instead of all that, and one
+# that waits for its owner's approval the sealed id of the approval.
+_STATE, _NO_STATE, _HELD, _APPROVAL = "t", "n", "h", "a"
 
 _MAX_SHOWN_CHARS = 4_000
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
@@ -264,7 +265,8 @@ def connection_of(ctx: Ctx) -> Connection:
 class AskingApprover:
     """Implements Approver by asking the client while its call runs (CHAT-65 to CHAT-71).
 
-    Raises ApprovalRequired if the client cannot be asked or does not answer.
+    Raises ApprovalRequired if the client cannot be asked now or does not answer; with the question for a client that
+    answers later.
     """
 
     def __init__(self, caller: Caller) -> None:
@@ -273,12 +275,18 @@ class AskingApprover:
     async def approve(self, call: PendingCall) -> None:
         shown = _visible_args(call)
         # The owner must see all of the arguments, and is asked only for what is the owner's to decide.
-        if call.needs or self._caller.answers != "now" or len(shown) > _MAX_SHOWN_CHARS:
+        if call.needs or len(shown) > _MAX_SHOWN_CHARS:
             raise approval_required(call)
         question = {
             "message": f"May {call.tool_id} be run with these arguments?\n{shown}",
             "requestedSchema": {"type": "object", "properties": {}},
         }
+        if self._caller.answers == "later" and can_answer(self._caller.capabilities, "elicitation/create", question):
+            required = approval_required(call)
+            required.question = {"method": "elicitation/create", "params": {"mode": "form", **question}}
+            raise required
+        if self._caller.answers != "now":
+            raise approval_required(call)
         try:
             answer = await self._caller.ask("elicitation/create", question)
         except CannotAsk:
@@ -339,6 +347,8 @@ def ask_later(can: Mapping[str, Any], question: InputRequired) -> t.InputRequire
     """
     kind = _NO_STATE if question.request_state is None else _STATE
     state = f"{kind}{question.definition}:{question.request_state or ''}"
+    if question.approval:
+        state = f"{_APPROVAL}:{question.approval}"
     try:
         result = t.InputRequiredResult.model_validate(
             {"inputRequests": dict(question.requests), "requestState": state}, by_name=False
@@ -382,6 +392,8 @@ def read_answers(ctx: Ctx) -> InputAnswers | HeldAnswers | None:
     head, _, own = state.partition(":")
     if head == _HELD:
         return HeldAnswers(own, dict(responses or {}))
+    if head == _APPROVAL:
+        return InputAnswers(dict(responses or {}), None, approval=own)
     if not head.startswith((_STATE, _NO_STATE)):
         raise MCPError(t.INVALID_PARAMS, "This requestState is no longer valid. Make the call again without it.")
     return InputAnswers(dict(responses or {}), own if head.startswith(_STATE) else None, head[1:])

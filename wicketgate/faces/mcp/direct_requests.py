@@ -16,10 +16,13 @@ from wicketgate.faces.mcp.kept_sessions import KeptSession
 
 MODERN = "2026-07-28"
 HANDSHAKE = frozenset({"2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"})
+UNNAMED = "2025-03-26"
+"""The version of a request that names none, and belongs to no session."""
 
 Method = Literal["tools/call", "tools/list", "ping"]
 
-_ROUTING = (b"mcp-protocol-version", b"mcp-method", b"mcp-name", b"mcp-session-id")
+_SESSION = b"mcp-session-id"
+_ROUTING = (b"mcp-protocol-version", b"mcp-method", b"mcp-name", _SESSION)
 _TRACING = (b"traceparent", b"tracestate", b"baggage")
 _READ = frozenset({b"content-type", b"accept", *_ROUTING, *_TRACING})
 _PARAM = b"mcp-param-"
@@ -42,7 +45,7 @@ _NONE: Mapping[str, Any] = MappingProxyType({})
 
 class Head(msgspec.Struct, frozen=True):
     """The words of a request's headers. *version* is empty if they name none, and so are *method* and *name*;
-    *session* is None in the newer era. *more* are the headers that calls use, by name."""
+    *session* is None for a request without one. *more* are the headers that calls use, by name."""
 
     version: str
     method: str
@@ -167,14 +170,16 @@ def head_of(headers: Iterable[tuple[bytes, bytes]]) -> Head | None:
             more[key.decode()] = read[key].strip().decode("latin-1")
     if version == MODERN:
         return Head(version, method, name, None, more) if method else None
-    if session and (not version or version in HANDSHAKE):
-        return Head(version, "", "", session, {**more, "mcp-session-id": session})
-    return None
+    if (version and version not in HANDSHAKE) or (not session and _SESSION in read):
+        return None
+    return Head(version, "", "", session or None, {**more, "mcp-session-id": session} if session else more)
 
 
 def taken(head: Head, body: bytes, session: KeptSession | None, request: Any) -> DirectRequest | None:
     """Returns the request in *body* if it is taken; None if it goes to the SDK's server. *session* is the one that
-    *head* names, None in the newer era; *request* the HTTP side."""
+    *head* names, None if it names none; *request* the HTTP side."""
+    if session is None and head.version != MODERN:
+        session = KeptSession("", "", head.version or UNNAMED, _NONE)
     try:
         message = _message(body)
         if session is not None and body.count(b"{") + body.count(b"[") > _MANY:

@@ -442,4 +442,5 @@ async def _answers(held: HeldCaller, question: InputRequired) -> InputAnswers:
             return {"action": "cancel"}
 
     answers = await asyncio.gather(*map(one, question.requests.values()))
-    return InputAnswers(dict(zip(question.requests, answers, strict=True)), question.request_state, question.definition)
+    given = dict(zip(question.requests, answers, strict=True))
+    return InputAnswers(given, question.request_state, question.definition, question.approval)
