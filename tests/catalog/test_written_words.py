@@ -43,14 +43,13 @@ COMMON = common_terms(MANY)
         ("docx docx DOCX", "docx"),
         ("ann@example.com https://evil.example/x sk-abcdef0123456789 12345678 s3", "s3"),
         ("a" * 60 + " mail", "mail"),
-        ("\x1b[2Jred\u202ehidden\ngreen", "green"),
+        ("\x1b[2Jred\u202ehidden\ngreen", "2jred hidden green"),
         ("字幕 Überweisung", "字幕 überweisung"),
         ("", ""),
     ],
 )
 def test_of_an_answer_only_plain_and_rare_words_are_kept(answer: str, kept: str) -> None:
-    found = kept_words(answer, COMMON)
-    assert found == kept or (set(kept.split()) <= set(found.split()) and "\x1b" not in found and "\u202e" not in found)
+    assert kept_words(answer, COMMON) == kept
 
 
 @requirement("BROWSE-102")
