@@ -318,32 +318,19 @@ def lock_command(
     sys.exit(lock(settings, path, diff=diff, chosen=chosen, everything=everything, as_json=as_json))
 
 
-@cli.command(
-    "words",
-    epilog=exit_codes(
-        {0: "every tool has words", 1: "a tool has none, a server was silent, or --diff found something"}
-    ),
-)
+@cli.command("words", epilog=exit_codes({0: "every tool has words", 1: "one has none, or a server was silent"}))
 @with_config
-@click.option(
-    "--words",
-    "path",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="The file. Without it: browse.words_file of the configuration, else wicketgate.words.",
-)
 @click.option("--model", metavar="NAME", help="Ask this model of the provider; without it: model.model.")
 @click.option("--diff", is_flag=True, help="Only show which tools lack words; asks no model.")
-def words_command(config: Path | None, path: Path | None, model: str | None, diff: bool) -> None:
+def words_command(config: Path | None, model: str | None, diff: bool) -> None:
     """Let the model write everyday words for each tool, which find it besides its definition.
 
-    Asks once for each definition that is new or changed, up to 20 in a request, and writes the file after each answer.
-    With browse.words_file in the configuration, serve finds tools by these words.
+    Asks once for each definition that is new or changed, up to 20 in a request, and writes each answer into the file
+    browse.words_file, without it wicketgate.words. With browse.words_file serve finds tools by these words.
     """
     from app.commands.words import words
 
-    settings = load_settings(config)
-    path = path or Path(settings.browse.words_file or "wicketgate.words")
-    sys.exit(asyncio.run(words(settings, path, diff=diff, model=model)))
+    sys.exit(asyncio.run(words(load_settings(config), diff=diff, model=model)))
 
 
 @cli.group(cls=Group)

@@ -295,9 +295,7 @@ def _without_words(settings: Settings, catalog: Catalog, silent: Sequence[str]) 
     """Yields the tools whose words are not those of their definitions."""
     if settings.browse.words_file is not None:
         found = gaps(read_words(Path(settings.browse.words_file)), catalog.items.values(), silent)
-        yield from (f"words: {line}" for line in gap_lines(found))
-        if found:
-            yield "words: write them with: wicketgate words"
+        yield from (f"wicketgate words: {line}" for line in gap_lines(found))
 
 
 def _summary(catalog: Catalog, upstreams: Sequence[FoundUpstream], *, connected: int, held: int) -> str:

@@ -102,16 +102,15 @@ def _screened_lines(screened: Mapping[str, Screened]) -> Iterator[str]:
             yield f"gone: {server}:{name}: pinned, but not there any more"
 
 
-_GAP_SIGNS = {"new": "+", "changed": "~", "gone": "-"}
 _GAPS = {
-    "new": "has no words yet",
-    "changed": "its definition changed since its words were written",
-    "gone": "has words, but is not there any more",
+    "new": "+ {}: has no words yet",
+    "changed": "~ {}: its definition changed since its words were written",
+    "gone": "- {}: has words, but is not there any more",
 }
 _MOST_GAPS = 50
 
 
 def gap_lines(found: Sequence[WordsGap]) -> list[str]:
     """Returns the lines of ``wicketgate words --diff``, a bounded number."""
-    lines = [printable(f"{_GAP_SIGNS[each.kind]} {each.tool}: {_GAPS[each.kind]}") for each in found[:_MOST_GAPS]]
+    lines = [printable(_GAPS[each.kind].format(each.tool)) for each in found[:_MOST_GAPS]]
     return [*lines, f"... and {len(found) - _MOST_GAPS} more"] if len(found) > _MOST_GAPS else lines

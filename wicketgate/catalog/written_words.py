@@ -101,7 +101,7 @@ def _definition(item: SelectableItem) -> str:
     return f"{one_line(tool_name(item)[:_NAME_CHARS])}: {description} ({named})"
 
 
-def read_answer(text: str, batch: Sequence[SelectableItem], common: Collection[str]) -> dict[str, ToolSaid]:
+def read_answer(text: str, batch: Sequence[SelectableItem], common: frozenset[str]) -> dict[str, ToolSaid]:
     """Returns the words of *batch* by digest, without *common* ones. A tool that *text* has no line for is missing."""
     found: dict[str, ToolSaid] = {}
     for number, said in _LINE.findall(text[:MAX_ANSWER_CHARS]):
@@ -114,34 +114,25 @@ def read_answer(text: str, batch: Sequence[SelectableItem], common: Collection[s
 _LINE = re.compile(r"^[ \t*-]*(\d{1,3})[.)]?[ \t]*:(.*)$", re.MULTILINE)
 
 
-def kept_words(text: str, common: Collection[str] = ()) -> str:
+def kept_words(text: str, common: frozenset[str] = frozenset()) -> str:
     """Returns at most MAX_WORDS words of *text*, each once, in lower case: letters and digits only, nothing that may
     be an address or a key, no small words, and none of whose terms all are *common*."""
-    words: dict[str, None] = {}
-    room = MAX_CHARS
+    kept: list[str] = []
     for piece in unicodedata.normalize("NFKC", text[:MAX_ANSWER_CHARS]).split():
         for word in _WORD.findall(piece.lower()) if words_to_learn(piece) else ():
             # A word of common terms only tells no tool from another.
-            if word in words or len(word) > room or not words_to_learn(word) or (common and _is_common(word, common)):
-                continue
-            words[word] = None
-            room -= len(word) + 1
-            if len(words) == MAX_WORDS:
-                return " ".join(words)
-    return " ".join(words)
+            telling = words_to_learn(word) and not common.issuperset(content_terms(word))
+            fits = len(kept) < MAX_WORDS and len(" ".join((*kept, word))) <= MAX_CHARS
+            if telling and fits and word not in kept:
+                kept.append(word)
+    return " ".join(kept)
 
 
 _WORD = re.compile(r"[^\W_]+")
 
 
-def _is_common(word: str, common: Collection[str]) -> bool:
-    return all(term in common for term in content_terms(word))
-
-
 def common_terms(items: Collection[SelectableItem]) -> frozenset[str]:
     """Returns the terms that stand in the definitions of more than ten tools and of more than a twentieth of all."""
-    having: Counter[str] = Counter()
-    for item in items:
-        having.update(impacts_of(item)[0].keys())
+    having = Counter(term for item in items for term in impacts_of(item)[0])
     least = max(_COMMON_TOOLS, _COMMON_SHARE * len(items))
     return frozenset(term for term, tools in having.items() if tools > least)

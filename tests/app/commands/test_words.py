@@ -26,15 +26,18 @@ class Project:
         (self.folder / "own_tools.py").write_text(text)
         model = {"provider": "openai-chat", "base_url": self.server.base_url, "model": "m", "api_key": KEY}
         local = {"name": "local", "python": "own_tools:registry", "cwd": str(self.folder)}
-        settings = {"model": {**model, "attempts": 1}, "upstreams": [local], "browse": browse}
+        settings = {
+            "model": {**model, "attempts": 1},
+            "upstreams": [local],
+            "browse": {"words_file": str(self.words), **browse},
+        }
         (self.folder / "wicketgate.yaml").write_text(yaml.safe_dump(settings))
 
     def args(self, *words: str) -> tuple[str, ...]:
         return ("app", words[0], "--config", str(self.folder / "wicketgate.yaml"), *words[1:])
 
     async def run(self, *words: str) -> tuple[int, str, str]:
-        path = ("--words", str(self.words)) if words[0] == "words" else ()
-        return await outcome(*self.args(*words, *path))
+        return await outcome(*self.args(*words))
 
     def written(self) -> dict[str, str]:
         return {entry["tool"]: entry["words"] for entry in map(json.loads, self.words.read_text().splitlines())}
@@ -46,22 +49,22 @@ async def test_each_definition_is_asked_about_once_and_again_when_it_changes(tmp
         project = Project(tmp_path, server)
         project.tools({"get_transcript": "Text of a video.", "price": "Price of a coin."})
         code, out, err = await project.run("words")
-        assert (code, out) == (0, f"{project.words}: words of 2 definitions written\n"), err
-        assert "2 of 2 tools asked about" in err
+        assert (code, out) == (0, f"{project.words}: words of 2 definitions written, 0 without an answer\n"), err
+        assert "local:price: written" in err
         assert project.written() == {"local:get_transcript": "subtitles captions", "local:price": "bitcoin"}
         asked = server.requests[0].body["messages"][-1]["content"]
         assert "1. local:get_transcript: Text of a video. (video)" in asked
         assert (await project.run("words"))[:2] == (0, f"{project.words}: every tool has words of its definition\n")
         assert len(server.requests) == 1
 
-        project.tools({"price": "Rate of a coin.", "fresh": "New."}, words_file=str(project.words))
+        project.tools({"price": "Rate of a coin.", "fresh": "New."})
         code, out, _ = await project.run("words", "--diff")
         assert (code, [line[:20] for line in out.splitlines()]) == (
             1,
             ["+ local:fresh: has n", "- local:get_transcri", "~ local:price: its d"],
         )
         code, out, err = await project.run("check")
-        assert "words: ~ local:price: its definition changed since its words were written" in out + err
+        assert "wicketgate words: ~ local:price: its definition changed since its words were written" in out + err
         assert len(server.requests) == 1, "showing asks nothing"
         server.script.append(text_turn("1: novelty\n2: exchange"))
         assert (await project.run("words", "--model", "cheap"))[0] == 0
@@ -80,9 +83,9 @@ def error() -> Reply:
 @pytest.mark.parametrize(
     ("reply", "said"),
     [
-        (text_turn("Here are some words: a, b, c"), "local:one: the answer has no words for it"),
-        (text_turn("I'm sorry, I cannot help with that."), "1 tools have none"),
-        (text_turn("\x00" * 50_000), "1 tools have none"),
+        (text_turn("Here are some words: a, b, c"), "local:one: not answered"),
+        (text_turn("I'm sorry, I cannot help with that."), "local:one: not answered"),
+        (text_turn("\x00" * 50_000), "local:one: not answered"),
         (error(), "Set model.api_key to a valid key"),
     ],
 )
@@ -91,7 +94,7 @@ async def test_a_useless_answer_is_reported_and_asked_for_again(tmp_path: Path, 
         project = Project(tmp_path, server)
         project.tools({"one": "First."})
         code, out, err = await project.run("words")
-        assert (code, out) == (1, f"{project.words}: words of 0 definitions written\n")
+        assert (code, out) == (1, f"{project.words}: words of 0 definitions written, 1 without an answer\n")
         assert said in err
         assert KEY not in err
         assert (await project.run("words"))[0] == 0
@@ -105,7 +108,7 @@ async def test_an_interrupted_run_keeps_what_is_written_and_goes_on_behind_it(tm
     async with ModelServer(first, Reply([HOLD])) as server:
         project = Project(tmp_path, server)
         project.tools(dict.fromkeys(names, "A tool."))
-        async with program(*project.args("words", "--words", str(project.words))) as running:
+        async with program(*project.args("words")) as running:
             await server.request(1)
             assert await running.stop() != 0
         assert sorted(project.written()) == [f"local:{name}" for name in names[:20]]
@@ -117,14 +120,14 @@ async def test_an_interrupted_run_keeps_what_is_written_and_goes_on_behind_it(tm
 
 
 @requirement("OPS-468")
-@pytest.mark.parametrize("content", [None, "<<<<<<< ours\n", '{"tool": "a:b", "sha256": "x", "words": "y"}\n'])
+@pytest.mark.parametrize("content", [None, "<<<<<<< ours\n", '{"tool": "a:b", "words": "y"}\n', "[1]\n"])
 async def test_a_file_that_is_missing_or_malformed_is_named(tmp_path: Path, content: str | None) -> None:
     async with ModelServer() as server:
         project = Project(tmp_path, server)
-        project.tools({"one": "First."}, words_file=str(project.words))
+        project.tools({"one": "First."})
         if content is not None:
             project.words.write_text(content)
         code, _, err = await project.run("check")
         assert code == 1
         assert str(project.words) in err
-        assert ("line 1" in err) is (content is not None)
+        assert ("it was not written by" in err) is (content is not None)
