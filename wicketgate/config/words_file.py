@@ -14,7 +14,7 @@ def words_in_force(settings: BrowseSettings) -> dict[str, str]:
     """Returns the words by digest. Raises ConfigError if the file is missing or malformed."""
     path = Path(settings.words_file or "")
     if settings.words_file and not path.exists():
-        raise ConfigError(f"Invalid configuration: browse.words_file: there is no {path}. Make it with: wicketgate words")
+        raise ConfigError(f"Invalid configuration: browse.words_file: there is no {path}; run: wicketgate words")
     return {digest: said.words for digest, said in read_words(path).items()} if settings.words_file else {}
 
 
