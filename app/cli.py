@@ -37,7 +37,7 @@ _SECTIONS = {
     "Clients and servers": ("connect", "import", "mcp"),
     "Logins": ("login", "logout", "connections"),
     "Try": ("browse", "execute", "view", "chat", "explain"),
-    "Keep": ("approvals", "lock", "learned", "key"),
+    "Keep": ("approvals", "lock", "words", "learned", "key"),
     "Contracts": ("conform", "openapi", "schema"),
     "This command": ("completion", "version"),
 }
@@ -316,6 +316,21 @@ def lock_command(
     settings = load_settings(config)
     path = path or Path(settings.pins.file or "wicketgate.lock")
     sys.exit(lock(settings, path, diff=diff, chosen=chosen, everything=everything, as_json=as_json))
+
+
+@cli.command("words", epilog=exit_codes({0: "every tool has words", 1: "one has none, or a server was silent"}))
+@with_config
+@click.option("--model", metavar="NAME", help="Ask this model of the provider; without it: model.model.")
+@click.option("--diff", is_flag=True, help="Only show which tools lack words; asks no model.")
+def words_command(config: Path | None, model: str | None, diff: bool) -> None:
+    """Let the model write everyday words for each tool, which find it besides its definition.
+
+    Asks once for each definition that is new or changed, up to 20 in a request, and writes each answer into the file
+    browse.words_file, without it wicketgate.words. With browse.words_file serve finds tools by these words.
+    """
+    from app.commands.words import words
+
+    sys.exit(asyncio.run(words(load_settings(config), diff=diff, model=model)))
 
 
 @cli.group(cls=Group)

@@ -6,6 +6,7 @@ Faults come last in a terminal: there the eye is, however many tools stand above
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from time import time
 from typing import Any
 
@@ -15,14 +16,16 @@ from rich.text import Text
 from app.commands.check_model import ModelTrial
 from app.commands.check_progress import STATES
 from app.commands.console import console, table
-from app.commands.output import printable, screened_lines
+from app.commands.output import gap_lines, printable, screened_lines
 from wicketgate.access.approvers import Need, can_be_met
 from wicketgate.access.issuers import IssuerState
 from wicketgate.catalog.card import one_line
 from wicketgate.catalog.catalog import Catalog
+from wicketgate.catalog.written_words import gaps
 from wicketgate.config.plugins import plugin_lines
 from wicketgate.config.settings import Settings
 from wicketgate.config.settings_file import careless_lines, no_upstreams_line
+from wicketgate.config.words_file import read_words
 from wicketgate.gate import Gate
 from wicketgate.gateway.upstream_reports import UpstreamReport
 from wicketgate.ports import CallContext, HasLeftOut, HasNotes
@@ -171,6 +174,7 @@ async def find(
         *(f"left aside: {tool}: a subscription, which no tool call can carry" for tool in catalog.subscriptions),
         *(f"hidden from models: {tool}: for pages of MCP Apps only" for tool in catalog.app_tools),
         *(f"no tool matches: {pattern}" for pattern in runtime.unmatched()),
+        *_without_words(settings, catalog, [name for name in statuses if name not in runtime.declared()]),
         *(f"key: {key['id']} ({_whose(key)}): {key['tools']} of {len(catalog.tools)} tools" for key in keys),
         *(f"issuer: {each.name} ({each.issuer}): {each.keys} keys" for each in issuers if each.keys),
         *plugin_lines(settings.plugins),
@@ -285,6 +289,13 @@ def _why_none(gate: Gate, name: str, found: FoundUpstream) -> str:
     if not listed:
         return "it lists none"
     return f"it lists {listed}, and all are left out, quarantined or hidden by a plugin"
+
+
+def _without_words(settings: Settings, catalog: Catalog, silent: Sequence[str]) -> Iterator[str]:
+    """Yields the tools whose words are not those of their definitions."""
+    if settings.browse.words_file is not None:
+        found = gaps(read_words(Path(settings.browse.words_file)), catalog.items.values(), silent)
+        yield from (f"wicketgate words: {line}" for line in gap_lines(found))
 
 
 def _summary(catalog: Catalog, upstreams: Sequence[FoundUpstream], *, connected: int, held: int) -> str:

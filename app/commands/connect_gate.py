@@ -154,7 +154,7 @@ def _relative(settings: Settings) -> Iterator[str]:
         if module and upstream.cwd is None and (Path(module).is_dir() or Path(f"{module}.py").is_file()):
             yield module
     database = settings.storage.sqlite_file
-    files = (settings.pins.file, settings.network.ca_file, None if database is None else str(database))
+    files = (settings.pins.file, settings.browse.words_file, settings.network.ca_file, database and str(database))
     yield from (file for file in files if file and not Path(file).is_absolute())
 
 

@@ -7,9 +7,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from app.printable import printable, printable_text
 from wicketgate.catalog.card import one_line
 from wicketgate.catalog.pins import Difference, Screened
+from wicketgate.catalog.written_words import WordsGap
 from wicketgate.log_text import Redactor
 
-__all__ = ["bounded_line", "log_to_terminal", "printable", "printable_text", "quarantine_lines", "screened_lines"]
+__all__ = [
+    "bounded_line",
+    "gap_lines",
+    "log_to_terminal",
+    "printable",
+    "printable_text",
+    "quarantine_lines",
+    "screened_lines",
+]
 
 
 _MAX_LINE_CHARS = 400
@@ -91,3 +100,17 @@ def _screened_lines(screened: Mapping[str, Screened]) -> Iterator[str]:
                 yield f"suspicious: {server}:{name}: {'; '.join(signs)}"
         for name in each.gone:
             yield f"gone: {server}:{name}: pinned, but not there any more"
+
+
+_GAPS = {
+    "new": "+ {}: has no words yet",
+    "changed": "~ {}: its definition changed since its words were written",
+    "gone": "- {}: has words, but is not there any more",
+}
+_MOST_GAPS = 50
+
+
+def gap_lines(found: Sequence[WordsGap]) -> list[str]:
+    """Returns the lines of ``wicketgate words --diff``, a bounded number."""
+    lines = [printable(_GAPS[each.kind].format(each.tool)) for each in found[:_MOST_GAPS]]
+    return [*lines, f"... and {len(found) - _MOST_GAPS} more"] if len(found) > _MOST_GAPS else lines

@@ -12,11 +12,13 @@ from pydantic import ValidationError
 from tests.support.requirement import requirement
 from wicketgate.access.identity import Identity
 from wicketgate.catalog.pins import pin_all
+from wicketgate.catalog.written_words import ToolSaid
 from wicketgate.config import reload as module
 from wicketgate.config.lock_file import write_lock
 from wicketgate.config.reload import Applied, Changes, Reloader
 from wicketgate.config.settings import Settings, UpstreamSettings
 from wicketgate.config.upstreams import guarded, upstream_limits
+from wicketgate.config.words_file import write_words
 from wicketgate.errors import ConfigError, Forbidden, HydrateFailed, RateLimited, UpstreamLost
 from wicketgate.fleet.member import Member, MultiplexUpstream
 from wicketgate.gateway.lifecycle import Lifecycle
@@ -476,8 +478,8 @@ async def test_a_watched_file_counts_when_it_was_written_replaced_or_came_back(
         await service.count(3)
 
 
-@requirement("OPS-56")
-async def test_words_of_tools_take_effect_at_a_reload_without_a_restart() -> None:
+@requirement("OPS-56", "OPS-468")
+async def test_words_of_tools_take_effect_at_a_reload_without_a_restart(tmp_path: Path) -> None:
     def said(*words: str) -> Settings:
         return settings(one("a"), one("b"), browse={"words": [{"match": "a:go", "say": words}]} if words else {})
 
@@ -497,4 +499,10 @@ async def test_words_of_tools_take_effect_at_a_reload_without_a_restart() -> Non
         assert await found("quokka") == ["a:go"], "upstreams change in the same step"
         await house.applied.apply(said())
         assert await found("quokka") == []
+        # Those of a model, by the definition.
+        (item,) = (item for item in house.runtime.catalog().items.values() if item.server == "a")
+        words = {item.digest: ToolSaid("a:go", "numbat"), "0" * 64: ToolSaid("b:go", "numbat")}
+        write_words(tmp_path / "words", words)
+        await house.applied.apply(settings(one("a"), one("b"), browse={"words_file": str(tmp_path / "words")}))
+        assert await found("numbat") == ["a:go"]
         assert [each.supervised for each in house.made[:1]] == [1], "the session is kept"

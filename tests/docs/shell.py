@@ -26,6 +26,7 @@ NOT_RUN = {
     _CONNECT: "test_connect.py runs each in the process",
     r"(WICKETGATE_CONFIG=\S+ )?uvicorn ": "tests/e2e/test_asgi_start.py starts the service so",
     r"sh deploy/secrets\.sh": "tests/deploy/test_compose.py runs it in a folder of its own",
+    r"wicketgate words": "needs a model; tests/app/commands/test_words.py runs it against a scripted one",
     r"(docker compose|kubectl) ": "wants a daemon or a cluster; tests/deploy reads and tries the files that it names",
     r"wicketgate (login|logout|connections)\b": "tests/app/commands/test_login_command.py runs them against an issuer",
     r"pip install ": "tests/examples/test_plugin_package.py loads the package without an index",

@@ -1,4 +1,5 @@
-"""The operator's words of tools: by which of them a tool is found besides its definition (BROWSE-53).
+"""The words of tools besides their definitions: the operator's (BROWSE-53), otherwise those that a model wrote
+(BROWSE-100).
 
 A pattern fits a tool as in an access rule, under any of its names, and with the version and hash of its id too. All
 patterns that fit count.
@@ -13,11 +14,17 @@ from wicketgate.catalog.selectable import SelectableItem
 
 
 class SaidWords:
-    """Lists of texts by pattern. Plain patterns are looked up, so that a thousand cost a tool no more than ten."""
+    """Lists of texts by pattern. Plain patterns are looked up, so that a thousand cost a tool no more than ten.
 
-    def __init__(self, words: Mapping[str, Sequence[str]] | None = None) -> None:
+    *written* are texts by ``SelectableItem.digest``, for tools that no pattern fits.
+    """
+
+    def __init__(
+        self, words: Mapping[str, Sequence[str]] | None = None, written: Mapping[str, str] | None = None
+    ) -> None:
         """Raises ValueError for a malformed pattern."""
         self.words = {match: tuple(say) for match, say in (words or {}).items()}
+        self._written = written or {}
         self._by_place = tuple(self.words.values())
         self._plain: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
         self._globs = []
@@ -30,13 +37,13 @@ class SaidWords:
         self._in_namespace = lru_cache(maxsize=1_024)(self._globs_of)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, SaidWords) and other.words == self.words
+        return isinstance(other, SaidWords) and (other.words, other._written) == (self.words, self._written)
 
     def __hash__(self) -> int:
         return hash(tuple(self.words))
 
     def __bool__(self) -> bool:
-        return bool(self.words)
+        return bool(self.words or self._written)
 
     def of(self, item: SelectableItem) -> tuple[str, ...]:
         """Returns the words that are said of the tool, in the order in which they were given."""
@@ -44,6 +51,8 @@ class SaidWords:
         for namespace, name in _names(item):
             places.update(self._plain.get((namespace, name), ()))
             places.update(place for fits, place in self._in_namespace(namespace) if fits is None or fits(name))
+        if not places:
+            return (text,) if (text := self._written.get(item.digest)) else ()
         return tuple(text for place in sorted(places) for text in self._by_place[place])
 
     def _globs_of(self, namespace: str) -> tuple[tuple[Callable[[str], bool] | None, int], ...]:

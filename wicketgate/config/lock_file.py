@@ -70,14 +70,19 @@ def changing(path: Path) -> Iterator[None]:
 
 def write_lock(path: Path, pins: Pins) -> None:
     """Replaces the file by a complete new one, or leaves it as it is. Raises ConfigError."""
+    replace_file(path, lock_text(pins), "lock file")
+
+
+def replace_file(path: Path, text: str, what: str) -> None:
+    """Replaces the file, or leaves it unchanged. Raises ConfigError that calls it *what*."""
     beside = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     try:
         with open(beside, "w", encoding="utf-8", opener=unshared) as file:
-            file.write(lock_text(pins))
+            file.write(text)
         beside.replace(path)
     except OSError as error:
         beside.unlink(missing_ok=True)
-        raise ConfigError(f"Cannot write the lock file {path}: {error.strerror}") from None
+        raise ConfigError(f"Cannot write the {what} {path}: {error.strerror}") from None
 
 
 def lock_text(pins: Pins) -> str:

@@ -11,6 +11,7 @@ from wicketgate.config.lock_file import pin_policy
 from wicketgate.config.plugins import make_plugin_chain
 from wicketgate.config.settings import Settings, StorageSettings, TaskSettings
 from wicketgate.config.settings.access import access_policy
+from wicketgate.config.words_file import words_in_force
 from wicketgate.faces.mcp.kept_sessions import McpSessionStore
 from wicketgate.fleet.member import MultiplexUpstream
 from wicketgate.gateway.audit import Auditor, Watch
@@ -188,7 +189,7 @@ def running_limits(settings: TaskSettings) -> RunningLimits:
 
 
 def runtime_policies(settings: Settings) -> RuntimePolicies:
-    """Returns the operator's decisions. Reads the lock file of pins. Raises ConfigError."""
+    """Returns the operator's decisions. Reads the lock file of pins and the file of words. Raises ConfigError."""
     local = f"http://localhost:{settings.server.port}"
     return RuntimePolicies(
         calls=call_policies(settings),
@@ -200,6 +201,7 @@ def runtime_policies(settings: Settings) -> RuntimePolicies:
         per_actor=settings.quota.per_actor,
         per_tool=settings.quota.per_tool,
         words=settings.browse.said(),
+        written_words=words_in_force(settings.browse),
         learn=settings.browse.learn,
         always=settings.mcp.always,
         own_pages=frozenset(map(place_of, filter(None, (settings.server.public_url, local)))),

@@ -91,6 +91,7 @@ def load_settings(
 def _refuse_changeable(settings: Settings) -> None:
     """Raises ConfigError for a file that the gate believes and that other users may change."""
     own = {"": settings.from_file, "auth.key_file": settings.auth.key_file, "pins.file": settings.pins.file}
+    own["browse.words_file"] = settings.browse.words_file
     others = {"network.ca_file": settings.network.ca_file, "storage.url": settings.storage.sqlite_file}
     documents = {f"upstreams.{each.name}.openapi": each.openapi for each in settings.upstreams}
     files = [(setting, Path(file)) for setting, file in {**own, **others, **documents}.items() if file]

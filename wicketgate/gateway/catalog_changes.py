@@ -39,7 +39,7 @@ class CatalogChanges:
             heap=options.heap,
             plugins=options.plugins,
             pins=policies.pins,
-            words=SaidWords(policies.words),
+            words=SaidWords(policies.words, policies.written_words),
         )
         self._watchers: list[Callable[[], None]] = []
         self._access_watchers: list[Callable[[], None]] = []
@@ -81,7 +81,7 @@ class CatalogChanges:
         see other tools from now on. Raises CatalogError when tools would collide; then all stays as it was."""
         before = self.keeper.snapshot.catalog
         named = by_name(members)
-        words = SaidWords(policies.words)
+        words = SaidWords(policies.words, policies.written_words)
         await self.keeper.exchange(named, _naming(policies, named), policies.pins, words, step)
         self._notify_if_changed(before)
         if rights_changed:

@@ -48,6 +48,8 @@ class BrowseSettings(Section):
     """Whose executions teach which words lead to which tool."""
     words: tuple[SaidWordsSettings, ...] = ()
     """Words of the operator, which find tools whose definitions do not have them."""
+    words_file: str | None = None
+    """Made by ``wicketgate words``: words of a model for the tools that no entry of *words* fits."""
 
     @model_validator(mode="after")
     def _bounded(self) -> Self:
