@@ -52,6 +52,14 @@ def inherited_secrets(environ: Mapping[str, str]) -> list[str]:
     return [*found, *map(unquote, found)]
 
 
+def _keep_own_files() -> None:
+    """Runs in the new process: only its three pipes outlive ``exec``. uvloop leaves it a second copy of each, so that
+    closing its output would show nothing (UP-265)."""
+    for name in os.listdir("/dev/fd"):
+        with suppress(OSError):  # that of the listing
+            os.set_inheritable(int(name), int(name) <= 2)
+
+
 class ChildReader(Protocol):
     """Gets the output of a child. Called on the event loop; must not wait."""
 
@@ -136,6 +144,7 @@ class ChildProcess(asyncio.SubprocessProtocol):
             env={**inherited(os.environ), "PATH": path, **env},
             cwd=cwd,
             start_new_session=True,
+            preexec_fn=_keep_own_files,
         )
         # Its input, with a bound on what waits to be read.
         child._transport = transport
