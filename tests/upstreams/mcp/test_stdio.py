@@ -3,20 +3,32 @@
 import asyncio
 import json
 import os
+import shlex
 import signal
 import sys
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support.process import alive, children
 from tests.support.requirement import requirement
-from tests.support.supervised import BOUND_S, cancellations, connected, context, next_change, over, unruly, value
+from tests.support.supervised import (
+    BOUND_S,
+    UNRULY,
+    cancellations,
+    connected,
+    context,
+    next_change,
+    over,
+    unruly,
+    value,
+)
 from wicketgate.errors import UpstreamError, UpstreamLost, UpstreamRefused, UpstreamTimeout, UpstreamUnavailable
 from wicketgate.fleet.member import Member
 from wicketgate.upstreams.mcp.stdio import stdio_transport
-from wicketgate.upstreams.mcp.upstream import Delay
+from wicketgate.upstreams.mcp.upstream import Delay, McpServerUpstream
 
 GOOD = '{"jsonrpc":"2.0","id":{id},"result":{"structuredContent":{"value":"good"}}}'
 
@@ -106,6 +118,31 @@ def test_pauses_grow_only_while_sessions_neither_serve_nor_last(
 ) -> None:
     delay = Delay(lambda: 1.0)
     assert [delay.next_s(lasted_s=lasted_s, served=served) for _ in pauses] == pauses
+
+
+@requirement("UP-223")
+async def test_a_session_that_answered_a_call_begins_the_pauses_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[float] = []
+    next_s = Delay.next_s
+
+    def noted(delay: Delay, *, lasted_s: float, served: bool) -> float:
+        pauses.append(next_s(delay, lasted_s=lasted_s, served=served))
+        return 0.0
+
+    monkeypatch.setattr(Delay, "next_s", noted)
+    pid = tmp_path / "pid"
+    command = ["sh", "-c", f"echo $$ > {pid}; exec {shlex.join(UNRULY)}"]
+    connect = partial(stdio_transport, "unruly", command, {}, None)
+    upstream = McpServerUpstream("unruly", connect, connect_timeout_s=15, jitter=lambda: 1.0)
+    async with connected(upstream) as changes:
+        for answers in (False, False, True, False, True, True):
+            if answers:
+                await value(upstream, "echo")
+            os.kill(int(pid.read_text()), signal.SIGKILL)
+            await next_change(changes)
+    assert pauses == [0.2, 0.4, 0.2, 0.4, 0.2, 0.2]
 
 
 @requirement("UP-12", "UP-19")

@@ -55,9 +55,9 @@ def inherited_secrets(environ: Mapping[str, str]) -> list[str]:
 def _keep_own_files() -> None:
     """Runs in the new process: only its three pipes outlive ``exec``. uvloop leaves it a second copy of each, so that
     closing its output would show nothing (UP-265)."""
-    for name in os.listdir("/dev/fd"):
+    for file in Path("/dev/fd").iterdir():
         with suppress(OSError):  # that of the listing
-            os.set_inheritable(int(name), int(name) <= 2)
+            os.set_inheritable(int(file.name), int(file.name) <= 2)
 
 
 class ChildReader(Protocol):
