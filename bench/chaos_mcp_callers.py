@@ -215,7 +215,7 @@ def _was_unasked(reply: Mapping[str, Any]) -> bool:
 
 def _post(http: httpx.AsyncClient, message: Mapping[str, Any], headers: Mapping[str, str]) -> Any:
     accept = {"Accept": "application/json, text/event-stream"}
-    return http.stream("POST", "/mcp", json=message, headers={**accept, **headers})
+    return http.stream("POST", "/mcp?result=both", json=message, headers={**accept, **headers})
 
 
 async def _reply(

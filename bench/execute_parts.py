@@ -13,6 +13,7 @@ from wicketgate.access.identity import Identity
 from wicketgate.faces.gateway import GatewayFace
 from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.ports import Artifact, CallContext
+from wicketgate.results.bulk import utf8
 from wicketgate.results.firewall import is_bulky, seal_result
 from wicketgate.schemas.validation import compile_schema
 from wicketgate.storage.memory_store import MemoryArtifactStore
@@ -74,7 +75,7 @@ async def _works(chars: int) -> dict[str, Work]:
     validator = compile_schema(SCHEMA, path=tool_id)
     store = MemoryArtifactStore(now=time.monotonic)
     result = await answer(TOOL, {"number": 0, "chars": chars}, _CONTEXT)
-    (artifact,) = seal_result(result, tool_id, TOOL, tokens).artifacts
+    data = utf8(result["content"][0]["text"])
 
     def args(number: int) -> dict[str, Any]:
         return {"number": number, "chars": chars}
@@ -95,7 +96,7 @@ async def _works(chars: int) -> dict[str, Work]:
         return await asyncio.to_thread(int)
 
     async def put(number: int) -> object:
-        return await store.put("bench", Artifact(f"text:{number}", "text/plain", "full text", artifact.data))
+        return await store.put("bench", Artifact(f"text:{number}", "text/plain", "full text", data))
 
     async def execute(number: int) -> object:
         return await runtime.execute(tool_id, args(number), _CONTEXT)

@@ -34,6 +34,7 @@ from bench.quiet_process import quiet_process
 from bench.raw_mcp import Era, RawClient, raw_http
 from tests.support.process import children
 from wicketgate.access.identity import Identity
+from wicketgate.catalog.card_lines import read_card_lines
 from wicketgate.config.settings import Settings
 from wicketgate.gate import Gate
 from wicketgate.ports import CallContext
@@ -49,7 +50,7 @@ _SDK_MODES = {"http": "auto", "handshake": "legacy"}
 Call = Callable[[Mapping[str, Any]], Awaitable[None]]
 """Runs the upstream's tool once with these arguments. Raises RuntimeError when the answer is not a good one."""
 
-MetaTool = Callable[[str, Mapping[str, Any]], Awaitable[Mapping[str, Any] | None]]
+MetaTool = Callable[[str, Mapping[str, Any]], Awaitable[str]]
 """Calls a tool of the gateway face; its structured content."""
 
 
@@ -151,8 +152,8 @@ async def door_call(way: str, client: RawClient, upstream: str) -> Call:
     if way in NAMESPACED:
         return await _named(client, f"{upstream}__{TOOL}")
 
-    async def meta_tool(name: str, arguments: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        return (await client.call_tool(name, arguments)).get("structuredContent")
+    async def meta_tool(name: str, arguments: Mapping[str, Any]) -> str:
+        return str((await client.call_tool(name, arguments))["content"][0]["text"])
 
     return await _executed(meta_tool, upstream)
 
@@ -178,16 +179,14 @@ async def _executed(meta_tool: MetaTool, upstream: str) -> Call:
     """``tool_execute`` of the upstream's tool, whose id is browsed as soon as it is there."""
     async with asyncio.timeout(_BOUND_S):
         browse = {"path": f"/{upstream}"}
-        while not (cards := ((await meta_tool("tool_browse", browse)) or {}).get("cards")):  # noqa: ASYNC110
+        while not (cards := read_card_lines(await meta_tool("tool_browse", browse))):  # noqa: ASYNC110
             await asyncio.sleep(_POLL_S)
-    (tool_id,) = (card["id"] for card in cards)
+    (tool_id,) = (card.id for card in cards)
 
     async def call(arguments: Mapping[str, Any]) -> None:
-        envelope = await meta_tool("tool_execute", {"tool_id": tool_id, "args": dict(arguments)})
-        match envelope:
-            case {"status": "ok", "artifacts": [{"size_bytes": size}]} if size == arguments["chars"]:
-                return
-        raise RuntimeError(f"the gateway's answer is not good: {envelope!r:.300}")
+        page = await meta_tool("tool_execute", {"tool_id": tool_id, "args": dict(arguments)})
+        if len(page) != arguments["chars"] and "; go on: tool_view text:" not in page:
+            raise RuntimeError(f"the gateway's answer is not good: {page!r:.300}")
 
     return call
 
@@ -212,8 +211,8 @@ async def _named(client: RawClient, tool: str) -> Call:
 async def _face(upstreams: list[dict[str, Any]]) -> AsyncIterator[MetaTool]:
     async with Gate(Settings.model_validate({"upstreams": upstreams}), meter=Metrics()) as gate:
 
-        async def call(name: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-            return (await gate.surface.call(name, arguments, _CALLER)).structured
+        async def call(name: str, arguments: Mapping[str, Any]) -> str:
+            return (await gate.surface.call(name, arguments, _CALLER)).shown
 
         await gate.wait_ready()
         yield call

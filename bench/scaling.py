@@ -137,7 +137,7 @@ class Replicas:
         headers = {"Accept": "application/json, text/event-stream", "Mcp-Protocol-Version": "2026-07-28"}
         headers |= {"Mcp-Method": "tools/call", "Mcp-Name": name}
         message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
-        answer = await self._clients[url].post("/mcp", json=message, headers=headers)
+        answer = await self._clients[url].post("/mcp?result=both", json=message, headers=headers)
         text = answer.text if answer.text.startswith("{") else answer.text.partition("data: ")[2].partition("\n")[0]
         result: dict[str, Any] = json.loads(text)["result"]
         if result.get("isError"):

@@ -178,7 +178,7 @@ class Caller:
             headers["Mcp-Protocol-Version"] = _OLD
             if self.session:
                 headers["Mcp-Session-Id"] = self.session
-        response = await self.http.post("/mcp", json=message, headers=headers)
+        response = await self.http.post("/mcp?result=both", json=message, headers=headers)
         if response.status_code >= 300:
             raise Wrong(f"HTTP {response.status_code} {response.text:.300}")
         return response

@@ -45,7 +45,7 @@ async def test_a_handle_of_one_gate_is_viewed_at_another(redis: RedisServer) -> 
         await one.wait_ready()
         await other.wait_ready()
         (tool,) = (item.id for item in one.runtime.catalog().tools.values() if item.upstream_name == "read_file")
-        done = await one.surface.call("tool_execute", {"tool_id": tool, "args": {"path": "x"}}, ann)
+        done = await one.surface.call("tool_execute", {"tool_id": tool, "args": {"path": "x" * 4_000}}, ann)
         (kept,) = done.structured["artifacts"]
         wanted = {"handle": kept["handle"], "selector": {"type": "head"}}
         assert "contents of x" in str((await other.surface.call("tool_view", wanted, ann)).structured)
@@ -88,7 +88,7 @@ async def test_operators_are_told_how_the_redis_is(tmp_path: Path, caplog: pytes
             gate = service.app.state.gate
             (tool,) = (item.id for item in gate.runtime.catalog().tools.values() if item.upstream_name == "read_file")
             ann = CallContext(Identity("ann", ("tools:*",)), "trace", "session")
-            done = await gate.surface.call("tool_execute", {"tool_id": tool, "args": {"path": "x"}}, ann)
+            done = await gate.surface.call("tool_execute", {"tool_id": tool, "args": {"path": "x" * 4_000}}, ann)
             assert done.structured is not None and done.structured["status"] == "partial"
             assert 'wicketgate_storage_without_total{mode="partial",state="artifacts"} 1.0' in await metrics(
                 service.http

@@ -57,7 +57,6 @@ MISTAKES: list[tuple[str, dict[str, str], str]] = [
     ),
     ("server: [port]", {}, "server: must be a section with keys"),
     ("server:\n", {}, "server: nothing stands behind it; give a value, or leave the key out"),
-    ("upstreams:\n", {}, "upstreams: nothing stands behind it; give a value, or leave the key out"),
     (
         "upstreams: {time: {command: x}}",
         {},

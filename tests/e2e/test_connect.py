@@ -46,4 +46,4 @@ async def test_the_written_entry_starts_the_gate_in_a_bare_environment(
         names = [tool.name for tool in (await client.list_tools()).tools]
         assert names == ["tool_browse", "tool_execute", "tool_view"]
         found = await client.call_tool("tool_browse", {"query": "echo"})
-        assert "echo:echo" in json.dumps(found.structured_content)
+        assert "echo:echo" in str(found.content)

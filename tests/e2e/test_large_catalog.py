@@ -48,7 +48,7 @@ async def test_ten_thousand_tools_are_browsed_and_a_change_is_followed(tmp_path:
             for change, mode in enumerate(("2026-07-28", "legacy"), 1):
                 async with (
                     httpx2.AsyncClient(headers=HEADERS, timeout=20) as http,
-                    Client(streamable_http_client(f"{base}/mcp", http_client=http), mode=mode) as client,
+                    Client(streamable_http_client(f"{base}/mcp?result=both", http_client=http), mode=mode) as client,
                 ):
                     await find(client)
                     await follow(client, base, control, f"r{change}")

@@ -109,7 +109,7 @@ async def test_the_gateway_serves_as_it_stands(mode: str) -> None:
         assert client.server_info.name == "example-gateway"
         assert {tool.name for tool in (await client.list_tools()).tools} == {"tool_browse", "tool_execute", "tool_view"}
         browsed = await client.call_tool("tool_browse", {"path": "/"})
-        assert (browsed.is_error, browsed.structured_content) == (False, {"cards": []})
+        assert (browsed.is_error, browsed.content[0].text) == (False, '{"cards":[]}')  # type: ignore[union-attr]
 
 
 @MODES
@@ -117,12 +117,12 @@ async def test_the_gateway_serves_as_it_stands(mode: str) -> None:
 async def test_the_gateway_serves_the_tools_that_it_is_given(mode: str) -> None:
     async with served("gateway", mode, [ISSUE_TOOL]) as client:
         browsed = await client.call_tool("tool_browse", {"query": "open an issue"})
-        (card,) = (browsed.structured_content or {})["cards"]
-        assert card["id"] == "github:create_issue@1.4.0"
-        refused = await client.call_tool("tool_execute", {"tool_id": card["id"], "args": {}})
-        assert (refused.is_error, (refused.structured_content or {})["error"]) == (True, "ARGS_INVALID")
-        ran = await client.call_tool("tool_execute", {"tool_id": card["id"], "args": {"title": "x"}})
-        assert (ran.structured_content or {})["summary"] == "the stub has no handler"
+        tool_id = browsed.content[0].text.split()[0]  # type: ignore[union-attr]
+        assert tool_id == "github:create_issue@1.4.0"
+        refused = await client.call_tool("tool_execute", {"tool_id": tool_id, "args": {}})
+        assert (refused.is_error, "ARGS_INVALID" in str(refused.content)) == (True, True)
+        ran = await client.call_tool("tool_execute", {"tool_id": tool_id, "args": {"title": "x"}})
+        assert "the stub has no handler" in str(ran.content)
 
 
 @MODES

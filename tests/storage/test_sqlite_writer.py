@@ -51,7 +51,7 @@ async def test_calls_do_not_wait_for_a_locked_file_one_after_the_other(path: Pat
     tools = [{"name": "echo", "inputSchema": {"type": "object"}}]
 
     async def tiny(*call: object) -> dict[str, object]:
-        return {"content": [{"type": "text", "text": "fifteen letters"}]}
+        return {"content": [{"type": "text", "text": "fifteen letters" * 400}]}
 
     runtime = ProxyRuntime(StubUpstream(tools, tiny, name="raw"), RuntimeOptions(artifacts=store))
     await runtime.refresh_catalog()
@@ -62,7 +62,8 @@ async def test_calls_do_not_wait_for_a_locked_file_one_after_the_other(path: Pat
             late = await runtime.execute(tool_id, {}, CONTEXT)
     for execution in [*made, late]:
         envelope = execution.envelope
-        assert (envelope.status, envelope.summary, list(envelope.artifacts)) == ("partial", "fifteen letters", [])
+        assert (envelope.status, list(envelope.artifacts)) == ("partial", [])
+        assert envelope.summary.startswith("fifteen letters")
     measures = store.measures
     assert measures.errors == {"busy": 6}
     assert measures.refused == 1  # after one that waited in vain, none waits for a while

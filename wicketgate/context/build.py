@@ -134,12 +134,12 @@ def shrink(content: str) -> str:
     short = _of_ours(_parsed(content))
     if lines := read_card_lines(content):
         shown = _ids_of_lines(lines)
+    elif short is not None:
+        shown = json.dumps(short, ensure_ascii=False, separators=(",", ":"))
     elif (page := read_page(content)).handles:
         whole = ", ".join(handle for handle in page.handles[:_MAX_HANDLES] if len(handle) <= _MAX_NAME_CHARS)
         head = _short(f"{FAILED}\n{page.text}" if page.failed else page.text)
         shown = f"{head}\n[tool_view shows the whole: {whole}; shortened{_SHRUNK}"
-    elif short is not None:
-        shown = json.dumps(short, ensure_ascii=False, separators=(",", ":"))
     elif len(content) > 2 * _HEAD_CHARS:
         shown = f"{content[:_HEAD_CHARS]}… [{len(content) - _HEAD_CHARS:,} more characters left out{_SHRUNK}"
     else:

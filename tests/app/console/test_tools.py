@@ -1,7 +1,6 @@
 """Searches, tools, what is held back and runs, as the console is given them."""
 
 import asyncio
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -176,7 +175,7 @@ async def test_a_run_is_the_call_of_a_model_with_what_was_sent_and_came_back() -
         assert (ran["is_error"], ran["envelope"]["status"]) == (False, "ok")
         assert ran["request"] == {"name": "read_file", "arguments": {"path": "a.txt"}}
         assert ran["response"]["content"] == [{"type": "text", "text": "contents of a.txt"}]
-        assert json.loads(ran["text"]) == ran["envelope"] and ran["duration_ms"] > 0
+        assert ran["text"] == "contents of a.txt" and ran["duration_ms"] > 0
         checked = await post(service, "execute", {"id": "files:read_file", "args": {"path": "a"}, "dry_run": True})
         assert checked["envelope"]["dry_run"] is True and not checked["called"] and checked["response"] is None
         refused = await post(service, "execute", {"id": "files:read_file", "args": {}})
