@@ -1,4 +1,4 @@
-"""One rule says what a caller may do about a call without an answer, whatever the kind of its server (EXEC-12, EXEC-70)."""
+"""One rule says whether a call without an answer may be made again, for every kind of server (EXEC-12, EXEC-70)."""
 
 import asyncio
 import json
