@@ -53,8 +53,8 @@ def inherited_secrets(environ: Mapping[str, str]) -> list[str]:
 
 
 def _keep_own_files() -> None:
-    """Runs in the new process: only its three pipes outlive ``exec``. uvloop, unlike asyncio, leaves it a second copy of
-    each, so that closing its output would show nothing (UP-265)."""
+    """Runs in the new process: only its three pipes outlive ``exec``. Unlike asyncio, uvloop leaves it a second copy
+    of each, so that closing its output would show nothing (UP-265)."""
     for file in Path("/dev/fd").iterdir():
         with suppress(OSError):  # that of the listing
             os.set_inheritable(int(file.name), int(file.name) <= 2)
