@@ -172,11 +172,15 @@ class Forbidden(GatewayError):
 
 
 class ScopesNeeded(Forbidden):
-    """The login at the server *name* may not do this (403 ``insufficient_scope``); *mend* is what its operator does.
-    Callers get the same code."""
+    """The credential for the server *name* may not do this (403 ``insufficient_scope``); *mend* is what its operator
+    does. Callers get the same code."""
 
     def __init__(self, name: str, scopes: Iterable[str], mend: str) -> None:
-        super().__init__(f"{name} wants more scopes for this ({' '.join(sorted(scopes))}). Its operator: {mend}")
+        wanted = sorted(scopes)
+        named = f" ({' '.join(wanted)})" if wanted else ""
+        details = {"status": 403, "scopes": wanted}
+        words = f"{name} wants more scopes for this call{named}; an operator can change that: {mend}."
+        super().__init__(words, details=details)
 
 
 class OutOfOrder(GatewayError):

@@ -53,11 +53,11 @@ class Door:
         self.reasons: list[str] = []
         self.authenticator.observe(lambda reason, key_id, source: self.reasons.append(reason))
 
-    async def knock(self, token: str, path: str = "/mcp") -> Identity | str:
+    async def knock(self, token: str, path: str = "/mcp", source: str = "10.0.0.1") -> Identity | str:
         """The identity, or the reason of the refusal."""
-        outcome = self.authenticator.authenticate(token, "10.0.0.1", path)
+        outcome = self.authenticator.authenticate(token, source, path)
         if outcome is None:
-            outcome = await self.authenticator.verify(token, "10.0.0.1", path)
+            outcome = await self.authenticator.verify(token, source, path)
         return outcome.reason if isinstance(outcome, RefusedCredential) else outcome
 
 

@@ -146,12 +146,39 @@ async def test_who_finds_the_queue_full_is_told_at_once() -> None:
     async with house(introspection=ASKING) as (issuer, door):
         issuer.gate.clear()
         most = introspection.MOST_WAITING
-        strangers = [asyncio.create_task(door.knock(f"stranger-{number}")) for number in range(most + 1)]
+        networks = ["10.0.0.1", "10.0.0.2"] * (most // 2) + ["10.0.0.3"]
+        strangers = [asyncio.create_task(door.knock(f"s-{n}", source=of)) for n, of in enumerate(networks)]
         try:
             async with asyncio.timeout(BOUND_S):
                 done, waiting = await asyncio.wait(strangers, return_when=asyncio.FIRST_COMPLETED)
             assert [each.result() for each in done] == ["issuer_away"]
             assert len(waiting) == most
+        finally:
+            for task in strangers:
+                task.cancel()
+            await asyncio.gather(*strangers, return_exceptions=True)
+
+
+@requirement("ACCESS-290")
+async def test_strangers_of_one_network_leave_half_of_the_places_to_others() -> None:
+    async with house(introspection=ASKING) as (issuer, door):
+        issuer.opaque["first"] = issuer.opaque["ann"] = issuer.claims(aud=f"{GATE}/mcp")
+        assert isinstance(await door.knock("first"), Identity)
+        before = len(issuer.requests)
+        issuer.gate.clear()
+        share = introspection.MOST_WAITING // 2
+        strangers = [asyncio.create_task(door.knock(f"s-{n}", source=f"2001:db8::{n:x}")) for n in range(share + 1)]
+        try:
+            async with asyncio.timeout(BOUND_S):
+                done, _ = await asyncio.wait(strangers, return_when=asyncio.FIRST_COMPLETED)
+                assert [each.result() for each in done] == ["issuer_away"]
+                ann = asyncio.create_task(door.knock("ann", source="10.0.0.1"))
+                while not any(b"token=ann&" in request.body for request in issuer.requests):
+                    await asyncio.sleep(0)
+                # Those before her are all that the strangers may have asked at once.
+                assert len(issuer.requests) - before <= introspection._MOST_AT_ONCE // 2 + 1
+                issuer.gate.set()
+                assert isinstance(await ann, Identity)
         finally:
             for task in strangers:
                 task.cancel()

@@ -108,7 +108,7 @@ class Authenticator:
         assert self.issuers is not None
         digest = hash_key(credential)
         try:
-            outcome: Verified | TokenRefused = await self.issuers.verify(credential, digest)
+            outcome: Verified | TokenRefused = await self.issuers.verify(credential, digest, source)
         except TokenRefused as refused:
             outcome = refused
         except IssuerAway:

@@ -151,8 +151,8 @@ class Issuers:
         now = self.clock()
         return self._verified.get(digest, now) or self._refused.get(digest, now)
 
-    async def verify(self, token: str, digest: str) -> Verified:
-        """Raises TokenRefused and IssuerAway."""
+    async def verify(self, token: str, digest: str, source: str = "") -> Verified:
+        """*source*: the address of the client that brings it. Raises TokenRefused and IssuerAway."""
         found = read_jwt(token)
         if found is not None:
             return await self._verify_jwt(token, digest, found)
@@ -162,7 +162,7 @@ class Issuers:
         # An opaque token is asked about once, however many requests come with it.
         asking = self._asking.get(digest)
         if asking is None:
-            asking = self._asking[digest] = asyncio.create_task(self._introspect(known, token, digest))
+            asking = self._asking[digest] = asyncio.create_task(self._introspect(known, token, digest, source))
             asking.add_done_callback(lambda task: self._asked(digest, task))
         await asyncio.wait([asking])
         return asking.result()
@@ -243,10 +243,10 @@ class Issuers:
                 return known
         return None
 
-    async def _introspect(self, known: _Known, token: str, digest: str) -> Verified:
+    async def _introspect(self, known: _Known, token: str, digest: str, source: str) -> Verified:
         assert known.introspector is not None
         try:
-            claims = await known.introspector.claims(token)
+            claims = await known.introspector.claims(token, source)
         except TokenRefused as refused:
             self._refused.put(digest, refused, self.clock() + _REFUSED_KEPT_S)
             raise

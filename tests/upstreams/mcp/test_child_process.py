@@ -105,6 +105,45 @@ def test_one_that_ends_while_it_is_started_is_one_that_has_ended(
     run(play())
 
 
+LISTS_ITS_FILES_AND_CLOSES_ITS_OUTPUT = (
+    "import os, time\nprint(*sorted(int(fd) for fd in os.listdir('/proc/self/fd')), flush=True)\nos.close(1)\n"
+    "time.sleep(60)"
+)
+
+
+@requirement("UP-265")
+@pytest.mark.parametrize("run", runners())
+def test_a_child_has_its_three_pipes_once_and_one_that_closes_its_output_and_lives_has_ended(
+    run: Callable[[Coroutine[Any, Any, None]], None],
+) -> None:
+    class Listening(Hearing):
+        files = b""
+
+        def output(self, data: bytes) -> None:
+            self.files += data
+
+        def ended(self, how: str) -> None:
+            self.how = how
+            self.heard.set()
+
+    async def play() -> None:
+        hearing = Listening()
+        inherited = os.open(os.devnull, os.O_RDONLY)
+        os.set_inheritable(inherited, True)
+        command = [sys.executable, "-c", LISTS_ITS_FILES_AND_CLOSES_ITS_OUTPUT]
+        child = await ChildProcess.start(command, {}, None, hearing, grace_s=0.1)
+        try:
+            async with asyncio.timeout(BOUND_S):
+                await hearing.heard.wait()
+        finally:
+            await child.stop()
+            os.close(inherited)
+        # The fourth is that of the listing.
+        assert (hearing.files, hearing.how) == (b"0 1 2 3\n", "it closed its input or output")
+
+    run(play())
+
+
 TALKS_AND_LISTENS = (
     "import sys; print('ready', flush=True); line = sys.stdin.readline();"
     " print('x' * 500_000, flush=True); sys.stdin.read()"

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from time import time
 
 import anyio
 import pytest
@@ -22,9 +23,12 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from tests.support.http_service import HttpService, Reply, Seen
 from tests.support.requirement import requirement
 from tests.support.supervised import BOUND_S, connected, context, next_change, over
+from wicketgate.config.settings import UpstreamSettings
+from wicketgate.config.upstream_logins import scopes_mend, token_source
 from wicketgate.errors import Forbidden, UpstreamError, UpstreamUnavailable, UpstreamUnclear
 from wicketgate.fleet.edge import KnownSecrets
 from wicketgate.fleet.member import Member
+from wicketgate.login.issued import IssuedCredentials
 from wicketgate.net import Outgoing, Refusal
 from wicketgate.net.outgoing import trouble_of
 from wicketgate.ports import UpstreamStatus
@@ -248,21 +252,37 @@ async def test_a_refusal_keeps_its_http_status_whatever_its_body_is(status: int,
 
 
 @requirement("UP-222")
-@pytest.mark.parametrize("body", [b"no", RFC_6750, JSON_RPC])
-async def test_a_lack_of_scopes_is_forbidden_and_names_them_and_what_an_operator_runs(body: bytes) -> None:
+@pytest.mark.parametrize(
+    ("body", "issued", "mend"),
+    [
+        (b"no", False, "give its credential these scopes"),
+        (RFC_6750, False, "give its credential these scopes"),
+        (JSON_RPC, True, "add them to oauth.scope"),
+    ],
+)
+async def test_a_lack_of_scopes_is_forbidden_and_names_them_and_what_an_operator_changes(
+    body: bytes, issued: bool, mend: str
+) -> None:
     challenge = {"www-authenticate": 'Bearer error="insufficient_scope", scope="mcp:write secret-1"'}
     lacks = Reply(body, 403, {**JSON, **challenge})
     secrets = KnownSecrets(["secret-1"])
-    async with HttpService(Server(call=lacks)) as service, asyncio.timeout(BOUND_S):
-        connect = partial(http_transport, "stub", f"{service.url}/mcp", {}, outgoing=Outgoing(), credentials=OneToken())
+    token = Reply(b'{"access_token": "secret-1", "token_type": "Bearer"}')
+    async with HttpService(Server(call=lacks)) as service, HttpService(lambda _: token) as issuer:
+        oauth = {"token_url": issuer.url, "client_id": "gate", "client_secret": "client-secret"}
+        settings = UpstreamSettings.model_validate({"name": "stub", "url": f"{service.url}/mcp", "oauth": oauth})
+        source = token_source(settings, Outgoing())
+        of_client = IssuedCredentials("stub", source, time, scopes_mend=scopes_mend(settings))
+        credentials = of_client if issued else OneToken()
+        connect = partial(http_transport, "stub", settings.url, {}, outgoing=Outgoing(), credentials=credentials)
         upstream = over(connect, "legacy")
-        async with connected(upstream):
+        async with asyncio.timeout(BOUND_S), connected(upstream):
             with pytest.raises(Forbidden) as refused:
                 await Member(upstream, secrets=secrets).call_tool("x", {}, context(), 5)
     assert (refused.value.details or {})["status"] == 403
     assert (refused.value.details or {})["scopes"][0] == "mcp:write"
     assert "mcp:write" in refused.value.message
-    assert "wicketgate login stub" in refused.value.message
+    assert mend in refused.value.message
+    assert "wicketgate login" not in refused.value.message
     assert "secret-1" not in str(refused.value.as_dict())
     assert not refused.value.retryable
 

@@ -7,14 +7,14 @@ server's own words go beside them, as content (EXEC-12, EXEC-13).
 import asyncio
 import sys
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any
 
 from wicketgate.answer_room import hold_in_force
 from wicketgate.errors import (
-    Forbidden,
     GatewayError,
+    ScopesNeeded,
     UpstreamBusy,
     UpstreamError,
     UpstreamLost,
@@ -60,7 +60,7 @@ class Status(Malformed):
         status: int,
         retry_after_s: float | None,
         mend: str = "",
-        scopes: Sequence[str] | None = None,
+        scopes: Collection[str] | None = None,
     ) -> None:
         super().__init__(how, mend)
         self.status = status
@@ -108,7 +108,7 @@ def no_answer(
     authorized: bool = True,
     transport: str = "",
     login: str = "",
-    scopes: Sequence[str] | None = None,
+    scopes: Collection[str] | None = None,
 ) -> Status:
     """The failure of a request that got an HTTP *status* in the place of an MCP answer. *retry_after* is the value of
     that header; a date is not read. *authorized*: it carried a credential. *transport*: the one in use. *login*: the
@@ -117,7 +117,7 @@ def no_answer(
     match status:
         case 403 if scopes is not None and authorized:
             how = f"wants more scopes (HTTP status {status})"
-            mend = f"wicketgate login {login}" if login else "give its credential these scopes"
+            mend = "give its credential these scopes"
         case 401 | 403 if not authorized:
             how = f"wants a credential (HTTP status {status})"
             mend = "give it one in headers (Authorization) or by oauth"
@@ -175,10 +175,8 @@ def reported(name: str, error: Refused | Malformed | Gone) -> GatewayError:
             return UpstreamRefused(
                 f"{name} refused the call.", code=code, refusal=clean(message), data=data, status=status
             )
-        case Status(scopes=Sequence() as scopes, status=status):
-            wanted = clean(" ".join(scopes))
-            words = f"{name} wants more scopes for this call{wanted and f' ({wanted})'}; an operator can change that"
-            return Forbidden(f"{words}: {error.mend}.", details={"status": status, "scopes": wanted.split()})
+        case Status(scopes=Collection() as scopes, mend=mend):
+            return ScopesNeeded(name, scopes, mend)
         case Status(status=status) if status in _BUSY:
             wait = {} if error.retry_after_s is None else {"retry_after_s": error.retry_after_s}
             return UpstreamBusy(f"{name} {error}.", details={"status": status, **wait})

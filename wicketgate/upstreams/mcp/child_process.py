@@ -52,6 +52,14 @@ def inherited_secrets(environ: Mapping[str, str]) -> list[str]:
     return [*found, *map(unquote, found)]
 
 
+def _keep_own_files() -> None:
+    """Runs in the new process: only its three pipes outlive ``exec``. Unlike asyncio, uvloop leaves it a second copy
+    of each, so that closing its output would show nothing (UP-265)."""
+    for file in Path("/dev/fd").iterdir():
+        with suppress(OSError):  # that of the listing
+            os.set_inheritable(int(file.name), int(file.name) <= 2)
+
+
 class ChildReader(Protocol):
     """Gets the output of a child. Called on the event loop; must not wait."""
 
@@ -130,12 +138,14 @@ class ChildProcess(asyncio.SubprocessProtocol):
         if cwd is not None and not await asyncio.to_thread(Path(cwd).is_dir):
             raise NotADirectoryError(cwd)
         path = os.pathsep.join([os.environ.get("PATH", os.defpath), str(Path(sys.executable).parent)])
-        transport, child = await asyncio.get_running_loop().subprocess_exec(
+        loop = asyncio.get_running_loop()
+        transport, child = await loop.subprocess_exec(
             lambda: cls(reader, grace_s, haste),
             *command,
             env={**inherited(os.environ), "PATH": path, **env},
             cwd=cwd,
             start_new_session=True,
+            preexec_fn=None if isinstance(loop, asyncio.BaseEventLoop) else _keep_own_files,
         )
         # Its input, with a bound on what waits to be read.
         child._transport = transport

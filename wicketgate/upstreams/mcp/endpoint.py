@@ -97,15 +97,14 @@ class Endpoint:
     def no_answer(self, response: httpx.Response, name: str, transport: str) -> Status:
         """The failure that *response* is by its status, at the server *name*."""
         refused = refusal_of(response.status_code, response.headers)
-        lacks = refused is not None and refused.lacks_scopes
         logs_in = refused is not None and refused.resource_metadata
         return no_answer(
             response.status_code,
             response.headers.get("retry-after", ""),
             authorized=self.authorized,
             transport=transport,
-            login=name if logs_in or (lacks and self._credentials is not None) else "",
-            scopes=(refused.scopes or ()) if refused is not None and lacks else None,
+            login=name if logs_in else "",
+            scopes=refused.named_scopes if refused is not None and refused.lacks_scopes else None,
         )
 
     async def notify(self, message: Mapping[str, Any], headers: Mapping[str, str]) -> None:
