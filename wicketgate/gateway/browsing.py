@@ -27,7 +27,7 @@ from wicketgate.catalog.shortlist import (
     is_clear,
     with_calls,
 )
-from wicketgate.catalog.tool_id import Visible
+from wicketgate.catalog.tool_id import Visible, namespace_of
 from wicketgate.gateway.first_logins import FirstLogins, card_of
 from wicketgate.gateway.learning import Learning
 from wicketgate.gateway.snapshot import LARGE, Snapshot
@@ -190,6 +190,13 @@ class Browsing:
             text, hint = answer_text(cards, await _calls(snapshot, cards[0]), self._tokens)
             return Browse(cards, hint, audience.definition_chars, text)
         return Browse(cards, spared_chars=audience.definition_chars)
+
+    def namespaces(self, context: CallContext) -> list[str]:
+        """The namespaces that this caller may browse, and those of configured servers without tools so far, sorted: the
+        same before and after a server connects, or an account is connected there."""
+        snapshot, access = self._in_force()
+        own = snapshot.audience(access, context.identity).namespaces()
+        return sorted({*own, *map(namespace_of, self._first_logins.unread(context.identity))})
 
     def is_stable(self, context: CallContext) -> bool:
         """True where the cards of this caller's sessions keep their order (BROWSE-27)."""
