@@ -66,8 +66,8 @@ async def test_the_three_definitions_are_the_same_bytes_for_all_and_within_their
     hints = {tool["name"]: (tool["title"], tool["annotations"]) for tool in listed(some, OWNER)}
     assert hints == {
         "tool_browse": ("Find tools", {"openWorldHint": False, "readOnlyHint": True}),
-        "tool_execute": ("Run a tool", {"openWorldHint": True}),
-        "tool_view": ("Read a result", {"readOnlyHint": True}),
+        "tool_execute": ("Run tool", {"openWorldHint": True}),
+        "tool_view": ("Read result", {"readOnlyHint": True}),
     }
 
 

@@ -43,7 +43,7 @@ _TOOLS = (
         name="tool_browse",
         description=(
             "Find tools for one step of a task, by query (what to do) or path ('/': all namespaces); browse again for "
-            "the next step. Gives cards; pass a card's id to tool_execute, or as path if it starts with '/'."
+            "the next step. Pass a card's id to tool_execute, or as path if it starts with '/'."
         ),
         input_schema={
             "type": "object",
@@ -60,8 +60,8 @@ _TOOLS = (
     SurfaceTool(
         name="tool_execute",
         description=(
-            "Run a tool by its id. If args do not fit, nothing runs and the error says what is expected. Large results "
-            "are kept as artifacts for tool_view."
+            "Run a tool by its id. If args do not fit, nothing runs and the error says what does. Large results are kept "
+            "for tool_view."
         ),
         input_schema={
             "type": "object",
@@ -72,12 +72,12 @@ _TOOLS = (
             },
             "required": ["tool_id"],
         },
-        title="Run a tool",
+        title="Run tool",
         hints={"openWorldHint": True},
     ),
     SurfaceTool(
         name="tool_view",
-        description="Read part of an artifact, or wait for a slow call.",
+        description="Read part of a kept result, or wait for a slow call.",
         input_schema={
             "type": "object",
             "properties": {
@@ -93,7 +93,7 @@ _TOOLS = (
             "required": ["handle", "selector"],
         },
         read_only=True,
-        title="Read a result",
+        title="Read result",
     ),
 )
 _BROWSE, _EXECUTE, _VIEW = _TOOLS
