@@ -60,8 +60,8 @@ _TOOLS = (
     SurfaceTool(
         name="tool_execute",
         description=(
-            "Run a tool by its id. If args do not fit, nothing runs and the error says what does. Large results are kept "
-            "for tool_view."
+            "Run a tool by its id. If args do not fit, nothing runs and the error says what does. Large results are "
+            "kept for tool_view."
         ),
         input_schema={
             "type": "object",
@@ -100,6 +100,7 @@ _BROWSE, _EXECUTE, _VIEW = _TOOLS
 _ARGUMENTS = {tool.name: frozenset(tool.input_schema["properties"]) for tool in _TOOLS}
 
 
+_MOST_MEANT = 5
 MAX_NAMED = 40
 """Namespaces in the instructions of a client."""
 
@@ -148,6 +149,8 @@ class GatewayFace:
         return (lines_of_json(text) if name == _BROWSE.name else page_of_json(text)) or text
 
     async def call(self, name: str, arguments: object, context: CallContext) -> SurfaceResult:
+        if name not in _ARGUMENTS:
+            return failure(self._not_callable(name, context))
         clock = asyncio.get_running_loop().time
         began = clock()
         try:
@@ -163,9 +166,7 @@ class GatewayFace:
         return result
 
     async def _call(self, name: str, arguments: object, context: CallContext) -> SurfaceResult:
-        known = _ARGUMENTS.get(name)
-        if known is None:
-            raise UnknownTool(name)
+        known = _ARGUMENTS[name]
         if not self._started():
             raise UpstreamUnavailable(CONNECTING)
         fields = read_fields(arguments, name, known)
@@ -176,6 +177,14 @@ class GatewayFace:
                 return await self._execute(fields, context)
             case _:
                 return await self._view(fields, context)
+
+    def _not_callable(self, name: str, context: CallContext) -> ArgsInvalid:
+        """The error for a call of a tool behind the gate by its own name. Raises UnknownTool if no tool is meant."""
+        meant = self._runtime.tools_meant(name, context)[:_MOST_MEANT]
+        if not meant:
+            raise UnknownTool(name)
+        which = f'"{meant[0]}"' if len(meant) == 1 else f"one of {', '.join(meant)}"
+        return ArgsInvalid(f"{name} is run with tool_execute: tool_id {which}, its arguments in args.", path=meant[0])
 
     async def _browse(self, fields: Mapping[str, Any], context: CallContext) -> SurfaceResult:
         query, path = fields.get("query"), fields.get("path")
