@@ -7,6 +7,7 @@ from typing import Any
 from bench.routing_sets import Tool, namespaces
 from wicketgate.access.identity import Identity
 from wicketgate.faces.gateway import GatewayFace
+from wicketgate.faces.surface import SurfaceResult
 from wicketgate.fleet.member import MultiplexUpstream
 from wicketgate.gateway.options import RuntimeOptions
 from wicketgate.gateway.runtime import ProxyRuntime
@@ -71,6 +72,10 @@ class GatedSet:
             raise RuntimeError(f"{key}: {result.text[:300]}")
         return not result.is_error
 
+    async def attempt(self, key: str, args: Mapping[str, Any]) -> SurfaceResult:
+        """The answer to a call with *args*, whatever it is."""
+        return await self._face.call("tool_execute", {"tool_id": self._ids[key], "args": args}, _context("bench"))
+
     async def settle(self) -> None:
         """Wait until what was executed is learned."""
         await self._runtime.learning.settle()
@@ -102,15 +107,15 @@ class GatedSet:
         )
 
 
-async def gated(tools: Sequence[Tool], options: RuntimeOptions | None = None) -> GatedSet:
-    """The tools take any arguments, so that the benchmarks need not make up any."""
+async def gated(tools: Sequence[Tool], options: RuntimeOptions | None = None, *, strict: bool = False) -> GatedSet:
+    """The tools take any arguments, so that the benchmarks need not make up any, unless *strict*."""
     names = namespaces(tools)
     by_server: dict[str, list[Mapping[str, Any]]] = {name: [] for name in names.values()}
     keys: dict[tuple[str, str], str] = {}
     for tool in tools:
         server = names[tool["server"]]
         keys.setdefault((server, tool["name"]), tool["key"])
-        by_server[server].append(_definition(tool))
+        by_server[server].append(_definition(tool, strict))
     fleet = MultiplexUpstream([StubUpstream(given, _done, name=server) for server, given in by_server.items()])
     runtime = ProxyRuntime(fleet, options)
     await runtime.refresh_catalog()
@@ -118,8 +123,8 @@ async def gated(tools: Sequence[Tool], options: RuntimeOptions | None = None) ->
     return GatedSet(runtime, {item.id: keys[item.server, item.upstream_name] for item in items})
 
 
-def _definition(tool: Tool) -> Mapping[str, Any]:
-    schema = {key: value for key, value in (tool.get("inputSchema") or {}).items() if key != "required"}
+def _definition(tool: Tool, strict: bool) -> Mapping[str, Any]:
+    schema = {key: value for key, value in (tool.get("inputSchema") or {}).items() if strict or key != "required"}
     return {
         "name": tool["name"],
         "description": tool["description"],

@@ -73,7 +73,7 @@ async def browse_execute_view() -> None:
     executed = await runtime.execute(best.id, {"status": "open"})
     print(best.id, "->", executed.envelope.summary.splitlines()[0])
     (artifact,) = executed.envelope.artifacts
-    view = await runtime.view(artifact.handle, {"type": "rows", "start": 499, "end": 501})
+    view = await runtime.view(artifact.handle, {"type": "rows", "start": 498, "end": 500})
     print(f"{artifact.handle} has {view.total} rows, the last:", view.content.splitlines()[-1])
 
 

@@ -21,6 +21,7 @@ from wicketgate.faces.operations import (
     OperationError,
     Operations,
     check_fields,
+    naming,
 )
 from wicketgate.log_text import correlation_id
 from wicketgate.ports import CallContext, session_key, source_of
@@ -156,7 +157,9 @@ def operations_router(operations: Operations, calls: Shares, max_values: int) ->
     async def schema(request: Request) -> JSONResponse:
         """The full specification of one operation."""
         try:
-            return SurrogateJson(await operations.schema(request.query_params.get("name", ""), _context(request)))
+            return SurrogateJson(
+                await operations.schema(naming(request.query_params, "name").get("name", ""), _context(request))
+            )
         except OperationError as error:
             return _failed(error)
 

@@ -107,7 +107,10 @@ class Maps:
         if self._model_tokens is None:
             tools = self._gate.surface.tools(context)
             texts = (
-                json.dumps({"name": tool.name, "description": tool.description, "parameters": tool.input_schema})
+                json.dumps(
+                    {"name": tool.name, "description": tool.description, "parameters": tool.input_schema},
+                    separators=(",", ":"),  # as the greeting and README count
+                )
                 for tool in tools
             )
             self._model_tokens = sum(map(self._gate.runtime.tokens.count, texts))

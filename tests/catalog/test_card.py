@@ -60,10 +60,11 @@ def test_an_absent_score_is_left_out_of_the_json_and_never_null() -> None:
     assert card_json(build_card(item("x"), tokens(), 0.0))["score"] == 0.0
 
 
-@requirement("CARD-19")
-def test_has_schema_says_whether_there_is_one() -> None:
-    assert card(inputSchema={"type": "object"}).has_schema
-    assert not card(inputSchema={}).has_schema
+@requirement("CARD-53")
+def test_has_schema_says_whether_there_are_arguments() -> None:
+    assert card(inputSchema={"type": "object", "properties": {"a": {}}}).has_schema
+    assert card(inputSchema={"$ref": "#/$defs/a"}).has_schema
+    assert not card(inputSchema={"type": "object", "properties": {}, "additionalProperties": False}).has_schema
 
 
 @requirement("CARD-20")
@@ -106,13 +107,13 @@ def test_any_display_name_is_one_short_visible_line_and_never_in_the_rendered_ca
 
 @requirement("CARD-21")
 def test_the_line_shows_cost_and_side_effects_when_there_are_any_and_never_the_score() -> None:
-    plain = item("get", _meta={"version": "1"}, annotations={"readOnlyHint": True})
-    costly = item("set", _meta={"version": "1"}, annotations={"costHint": 0.25})
-    assert render_card(build_card(plain, tokens(), 0.82)) == "github:get@1 [mcp, read-only] (schema) — Does it."
-    assert (
-        render_card(build_card(costly, tokens(), 0.82))
-        == "github:set@1 [mcp] (schema, side effects, cost 0.25) — Does it."
-    )
+    plain = item("get", _meta={"version": "1"}, annotations={"readOnlyHint": True}, inputSchema={"type": "object"})
+    costly = item("set", _meta={"version": "1"}, annotations={"costHint": 0.25}, inputSchema={"properties": {"a": {}}})
+    shown = [render_card(build_card(each, tokens(), 0.82)) for each in (plain, costly)]
+    assert shown == [
+        "github:get@1 [read-only] (no arguments) — Does it.",
+        "github:set@1 (side effects, cost 0.25) — Does it.",
+    ]
 
 
 @requirement("CARD-23")

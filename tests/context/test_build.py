@@ -340,7 +340,7 @@ def test_cards_keep_the_ids_that_were_found() -> None:
 @requirement("CHAT-83", "CHAT-96")
 def test_lines_of_cards_keep_the_ids_that_were_found() -> None:
     lines = [
-        "shop:a#00000000 [mcp] (schema) — Reads it.",
+        "shop:a#00000000 — Reads it.",
         "/shop/orders (internal) — 3 tools",
         "shop:b@1 (side effects)",
     ]

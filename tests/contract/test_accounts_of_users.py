@@ -294,8 +294,7 @@ async def test_a_server_that_waits_for_a_first_login_is_shown_to_models_and_oper
         assert (health["state"], health["error"]) == ("waiting", "waits for a first login")
         assert (await setup.service.http.get("/readyz")).status_code == 200
         client = client_of(setup, MODERN, "/mcp/gateway")
-        [browse, *_] = (await client.ask("tools/list", {}))["result"]["tools"]
-        assert "To connect first: accounts." in browse["description"]
+        assert "Namespaces here: accounts" in (await client.ask("server/discover", {}))["result"]["instructions"]
         for arguments in ({"path": "/"}, {"path": "/accounts"}, {"query": "send with accounts"}, {"query": "zzz"}):
             shown = (await client.call("tool_browse", arguments))["result"]["content"][0]["text"]
             assert "accounts:connect" in shown

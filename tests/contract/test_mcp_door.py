@@ -52,8 +52,9 @@ async def test_a_client_of_either_era_sees_three_tools_and_works_with_them(mode:
         best = cards[0]
         assert best["id"] == IDS["read_file"]
         assert "inputSchema" not in json.dumps(cards)
-        lines = browse.content[0].text.splitlines()  # type: ignore[union-attr]
+        *lines, hint = browse.content[0].text.splitlines()  # type: ignore[union-attr]
         assert [line.split()[0] for line in lines] == [card["id"] for card in cards]
+        assert hint == body(browse)["hint"] == "read_file(path)"
 
         run = await client.call_tool("tool_execute", {"tool_id": best["id"], "args": {"path": LONG}})
         envelope = body(run)

@@ -85,3 +85,18 @@ async def test_a_failure_is_its_json_as_text(era: str) -> None:
         failed = (await client.call("tool_execute", {"tool_id": "art:none"}))["result"]
     assert (failed["isError"], "structuredContent" in failed) == (True, False)
     assert json.loads(failed["content"][0]["text"])["error"] == "HYDRATE_FAILED"
+
+
+@ERAS
+@requirement("FACE-192")
+async def test_a_tool_called_by_its_own_name_over_mcp_gets_a_result_that_names_tool_execute(
+    both_ways: str, era: str
+) -> None:
+    async with running_service(upstreams=[server()], settings={"mcp": {"direct": both_ways == "direct"}}) as service:
+        client = WireClient(service, era, "/mcp")
+        answers = [await client.call(name, {}) for name in ("number", "art__number", "nope")]
+    for answer in answers[:2]:
+        assert answer["result"]["isError"] is True
+        assert "tool_execute" in answer["result"]["content"][0]["text"]
+        assert "art:number#" in answer["result"]["content"][0]["text"]
+    assert answers[2]["error"]["message"] == "Unknown tool: nope"

@@ -304,7 +304,7 @@ async def test_a_list_that_a_refresh_overtook_is_made_again(
 
 
 @requirement("OPS-355")
-@pytest.mark.parametrize("make", [TransparentFace, NamespacedFace, GatewayFace])
+@pytest.mark.parametrize("make", [TransparentFace, NamespacedFace])
 async def test_the_list_of_a_large_catalog_is_not_made_on_the_loop_when_the_catalog_has_changed(
     make: Callable[..., ToolSurface],
 ) -> None:

@@ -253,12 +253,25 @@ async def test_a_missing_name_is_refused_with_its_field(
     assert error_of(await face.call(tool, arguments, OWNER)) == ("INVALID_INPUT", f"missing required field: {field}")
 
 
+@requirement("FACE-191")
+@pytest.mark.parametrize("key", ["name", "operation"])
+async def test_an_operation_is_named_by_either_word(face: RegistryFace, key: str) -> None:
+    named = {key: "echo/run"}
+    results = [
+        await face.call("schema", named, OWNER),
+        await face.call("call", {**named, "input": {"msg": "hi"}}, OWNER),
+        await face.call("batch", {"calls": [{**named, "input": {"msg": "hi"}}]}, OWNER),
+    ]
+    assert not any(result.is_error or "INVALID_INPUT" in result.text[:40] for result in results)
+    assert results[2].structured["results"][0]["isError"] is False
+
+
 @requirement("FACE-25")
 @pytest.mark.parametrize(
     ("tool", "arguments", "field"),
     [
         ("search", {"top_k": 5}, "top_k"),
-        ("schema", {"operation": "echo/run"}, "operation"),
+        ("schema", {"operation": "echo/run", "name": "echo/run"}, "operation"),
         ("call", {"operation": "echo/run", "args": {"msg": "hi"}}, "args"),
         ("batch", {"calls": [], "limit": 5}, "limit"),
     ],

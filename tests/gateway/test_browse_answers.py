@@ -1,5 +1,6 @@
 """The order, the number and the hint of the cards that a runtime gives."""
 
+import json
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -9,7 +10,8 @@ import pytest
 from tests.support.requirement import requirement
 from wicketgate.access.identity import Identity
 from wicketgate.call_state import Step
-from wicketgate.catalog.card import render_cards
+from wicketgate.catalog.card import card_json, render_cards
+from wicketgate.catalog.card_lines import lines_of_json, read_card_lines
 from wicketgate.catalog.shortlist import LEAST_SHOWN, MOST_SHOWN
 from wicketgate.fleet.member import MultiplexUpstream
 from wicketgate.gateway.browsing import Browse
@@ -189,3 +191,44 @@ async def test_hostile_definitions_stay_within_the_tokens_of_an_answer(top_k: in
     for path in ("/", f"/{'qxz' * 5}1"):
         browse = await runtime.browse_path(path, OWNER)
         assert count(browse.text) <= 80 * len(browse.cards)
+
+
+def with_arguments(name: str, text: str, **properties: Any) -> dict[str, Any]:
+    required = [key for key, schema in properties.items() if "default" not in schema]
+    return {
+        "name": name,
+        "description": text,
+        "inputSchema": {"type": "object", "properties": properties, "required": required},
+    }
+
+
+@requirement("BROWSE-90", "BROWSE-92", "CARD-32")
+async def test_a_clear_winner_and_a_single_tool_come_with_the_call_of_it() -> None:
+    word, number = {"type": "string"}, {"type": "integer", "default": 5}
+    issue = with_arguments("create_issue", "Opens an issue.", owner=word, title=word, labels=number)
+    wide = with_arguments("wide", "Sets colours.", **{f"colour_of_part_{n}": number for n in range(60)})
+    long = with_arguments("long", "Adjusts.", **{f"name_{'x' * 50}_{n}": word for n in range(20)})
+    others = [with_arguments(f"weather_{n}", "Reads the weather.", city=word) for n in range(12)]
+    fleet = MultiplexUpstream([StubUpstream([issue, wide, long, *others], no_call, name="git")])
+    runtime = ProxyRuntime(fleet)
+    await runtime.refresh_catalog()
+    call, best = "create_issue(owner, title, labels?: integer)", runtime.rank("open an issue", 1, OWNER)[0][0]
+    found = await runtime.browse_query("open an issue", None, OWNER)
+    assert (found.hint, found.text.split("\n")[-1]) == (call, call)
+    assert (await runtime.browse_query("open an issue", None, STABLE)).hint == f"Best for this query: {best}. {call}"
+    alone = await runtime.browse_path("/git/create_issue", OWNER)
+    assert (alone.hint, [card.id for card in alone.cards]) == (call, [best])
+    # What does not fit is shortened or left out; a level and alternatives have none.
+    assert (await runtime.browse_path("/git/wide", OWNER)).hint.endswith(", …)")
+    assert (await runtime.browse_path("/git/long", OWNER)).hint == ""
+    assert "(" not in (await runtime.browse_path("/", OWNER)).hint
+    assert "(" not in (await runtime.browse_query("weather", None, OWNER)).hint
+    for browse in (found, await runtime.browse_path("/git/wide", OWNER)):
+        assert shipped_token_counter().count(browse.text) <= 80 * len(browse.cards) + 32
+        assert [line.id for line in read_card_lines(browse.text)] == [card.id for card in browse.cards]
+        body = {"cards": [card_json(card) for card in browse.cards], "hint": browse.hint}
+        assert lines_of_json(json.dumps(body)) == browse.text
+
+
+async def no_call(name: str, arguments: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]:
+    raise AssertionError(name)

@@ -64,7 +64,7 @@ async def test_a_browse_finds_a_skill_and_a_call_of_it_gives_its_text() -> None:
     assert (card["id"], card["kind"], card["name"]) == (skill_id(runtime), "skill", "skill.refunds")
     assert card["id"].startswith("shop:skill.refunds#")
     assert card["side_effects"] is False
-    assert found.shown.startswith(f"{card['id']} [mcp] (skill, schema) — Process refund requests")
+    assert found.shown.startswith(f"{card['id']} (skill) — Process refund requests")
     # Listing read no file ahead of need.
     assert upstream.features.asked == []
 

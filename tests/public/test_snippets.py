@@ -144,6 +144,6 @@ async def test_the_demo_of_the_adapters_runs() -> None:
     code, out, err = await child("examples/mcp_adapter_demo.py")
     assert (code, err) == (0, "")
     assert "-> number,status" in out
-    assert "has 501 rows, the last: INV-2540,open" in out
+    assert "has 500 rows, the last: INV-2540,open" in out
     assert "left out: u2, tc2, tr2, a2" in out
     assert out.splitlines()[-1].endswith(": 10:INV-2050,Farrier & Sons,2026-08-10,2026-09-10,757.71,open")

@@ -50,7 +50,7 @@ def build_card(item: SelectableItem, tokens: TokenCounter, score: float | None =
         tags=_card_tags(item.tags),
         kind=item.kind,
         namespace=item.namespace,
-        has_schema=bool(item.args_schema),
+        has_schema=_names_arguments(item.args_schema),
         score=score,
         cost_hint=item.cost_hint,
         side_effects=item.side_effects,
@@ -117,17 +117,18 @@ def render_card(card: ChoiceCard) -> str:
     """Writes one line for a prompt: the id, the facts, then the description, which nothing follows.
 
     The id holds namespace and name. Kind is written unless it is ``tool``, cost above zero, side effects when true,
-    the score never (CARD-21).
+    a tool without arguments as such, the score and the protocol of the server never (CARD-21).
     """
     facts = [
         *([card.kind] if card.kind != "tool" else []),
-        *(["schema"] if card.has_schema else []),
+        *(["no arguments"] if card.kind == "tool" and not card.has_schema else []),
         *(["side effects"] if card.side_effects else []),
         *([f"cost {card.cost_hint:g}"] if card.cost_hint > 0 else []),
     ]
+    tags = [tag for tag in card.tags if tag != "mcp"]
     return (
         card.id
-        + (f" [{', '.join(card.tags)}]" if card.tags else "")
+        + (f" [{', '.join(tags)}]" if tags else "")
         + (f" ({', '.join(facts)})" if facts else "")
         + (f" — {card.description}" if card.description else "")
     )
@@ -186,6 +187,15 @@ _MAX_CHARS_A_TOKEN = 20
 _INVISIBLE = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\uffa0\ufe00-\ufe0f\U000e0100-\U000e01ef]"
 )
+
+
+# What a schema without arguments may say all the same.
+_SAYS_NOTHING = frozenset({"type", "additionalProperties", "title", "description", "$schema", "$id"})
+
+
+def _names_arguments(schema: Mapping[str, Any]) -> bool:
+    """True unless a tool with this schema is called without arguments."""
+    return any(value for key, value in schema.items() if key not in _SAYS_NOTHING)
 
 
 def _visible(char: str) -> str:

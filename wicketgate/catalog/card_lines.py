@@ -14,6 +14,8 @@ from wicketgate.catalog.card import CACHE_BREAKPOINT, CardKind, ChoiceCard, card
 from wicketgate.catalog.tool_id import parse_tool_id
 from wicketgate.errors import CatalogError
 
+MAX_HINT_CHARS = 400
+
 
 def browse_lines(cards: Iterable[ChoiceCard], hint: str = "") -> str:
     """The lines of *cards*, and the hint as the last line; empty if there is neither."""
@@ -55,7 +57,7 @@ def read_card_lines(text: str) -> list[CardLine]:
     for number, line in enumerate(lines, start=1):
         written = _LINE.fullmatch(line)
         card = _card_line(written) if written else None
-        if card is None and (number < len(lines) or not found or len(line) > _MAX_HINT_CHARS):
+        if card is None and (number < len(lines) or not found or len(line) > MAX_HINT_CHARS):
             return []
         if card is not None and card.id != CACHE_BREAKPOINT.id:
             found.append(card)
@@ -65,7 +67,6 @@ def read_card_lines(text: str) -> list[CardLine]:
 _BROWSE_JSON = re.compile(r'\s*\{\s*"cards"\s*:')
 _LINE = re.compile(r"(\S+)(?: \[[^\]]*\])?(?: \(([^()]*)\))?(?: — .*)?")
 
-_MAX_HINT_CHARS = 400
 _KINDS = get_args(CardKind)
 
 

@@ -9,6 +9,7 @@ from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Literal, TypeVar
 
@@ -148,6 +149,18 @@ class Catalog:
         except PathInvalid:
             found = None
         return () if found is None else (found,)
+
+    def called(self, name: str) -> Sequence[ToolId]:
+        """Returns the tools that a call of *name* may mean: ``named``, as ``server__tool``, or by the name alone."""
+        return self.named(name) or self.named(name.replace("__", ":", 1)) or self._by_name.get(name, ())
+
+    @cached_property
+    def _by_name(self) -> Mapping[str, Sequence[ToolId]]:
+        found: dict[str, list[ToolId]] = {}
+        for each in self._ids:
+            for name in {self.tools[each].name, self.tools[each].upstream_name}:
+                found.setdefault(name, []).append(each)
+        return found
 
     def _with_own_name(self, namespace: str, name: str) -> Sequence[ToolId]:
         first, end = (bisect_left(self._ids, namespace + mark) for mark in ":;")

@@ -9,9 +9,10 @@ query sets; ``bench/shortlist_table.py`` shows what they give.
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from itertools import chain
 
 from wicketgate.catalog.card import CACHE_BREAKPOINT, HARD_CAP_TOKENS, ChoiceCard, render_card
-from wicketgate.catalog.card_lines import browse_lines
+from wicketgate.catalog.card_lines import MAX_HINT_CHARS, browse_lines
 from wicketgate.tokens import TokenCounter
 
 LEAST_SHOWN = 3
@@ -66,6 +67,13 @@ def hints(best: Sequence[str], namespaces: Sequence[str] | None) -> Iterator[str
             yield named
 
 
+def with_calls(forms: Iterator[str], calls: Iterator[str]) -> Iterator[str]:
+    """Gives the first of *forms* with each of *calls* behind it, which say what the best tool takes, then *forms*."""
+    first = next(forms, "")
+    yield from (f"{first} {call}".lstrip() for call in calls)
+    yield from chain([first] if first else [], forms)
+
+
 def answer_text(cards: Sequence[ChoiceCard], forms: Iterator[str], tokens: TokenCounter) -> tuple[str, str]:
     """Returns the text of an answer, and the hint that is its last line.
 
@@ -78,6 +86,8 @@ def answer_text(cards: Sequence[ChoiceCard], forms: Iterator[str], tokens: Token
     room = HINT_TOKENS - (tokens.count(f"{render_card(CACHE_BREAKPOINT)}\n") if shown < len(cards) else 0)
     exact = False
     for form in forms:
+        if len(form) > MAX_HINT_CHARS:
+            continue
         cost = tokens.count(form)
         if cost > room and not exact:
             room, exact = HARD_CAP_TOKENS * shown + HINT_TOKENS - tokens.count(f"{lines}\n" if lines else ""), True

@@ -2,24 +2,17 @@
 
 import asyncio
 import base64
-import dataclasses
-import json
-from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import replace
 
 from wicketgate.catalog.card import ChoiceCard, card_json, render_card
 from wicketgate.catalog.card_lines import lines_of_json
-from wicketgate.catalog.catalog import Catalog
-from wicketgate.catalog.selectable import SelectableItem
-from wicketgate.catalog.tool_id import Visible
 from wicketgate.errors import ArgsInvalid, ConnectRequired, GatewayError, OutOfOrder, UpstreamUnavailable, ViewFailed
 from wicketgate.faces.long_calls import LongCalls, execution_result
 from wicketgate.faces.meta_tool import (
     CONNECTING,
-    ToolLists,
     compact_json,
     dry_run_result,
     failure,
@@ -45,12 +38,12 @@ MAX_TOP_K = 50
 # The definitions of the three tools cost a model at most this many tokens together, so their schemas stay open.
 MAX_TOKENS = 300
 
-_TOOLS = (
+TOOLS = (
     SurfaceTool(
         name="tool_browse",
         description=(
             "Find tools for one step of a task, by query (what to do) or path ('/': all namespaces); browse again for "
-            "the next step. Gives cards; pass a card's id to tool_execute, or as path if it starts with '/'."
+            "the next step. Pass a card's id to tool_execute, or as path if it starts with '/'."
         ),
         input_schema={
             "type": "object",
@@ -61,12 +54,14 @@ _TOOLS = (
             },
         },
         read_only=True,
+        title="Find tools",
+        hints={"openWorldHint": False},
     ),
     SurfaceTool(
         name="tool_execute",
         description=(
-            "Run a tool by its id. If args do not fit, nothing runs and the error says what is expected. Large results "
-            "are kept as artifacts for tool_view."
+            "Run a tool by its id. If args do not fit, nothing runs and the error says what does. Large results are "
+            "kept for tool_view."
         ),
         input_schema={
             "type": "object",
@@ -77,10 +72,12 @@ _TOOLS = (
             },
             "required": ["tool_id"],
         },
+        title="Run tool",
+        hints={"openWorldHint": True},
     ),
     SurfaceTool(
         name="tool_view",
-        description="Read part of an artifact, or wait for a slow call.",
+        description="Read part of a kept result, or wait for a slow call.",
         input_schema={
             "type": "object",
             "properties": {
@@ -96,15 +93,16 @@ _TOOLS = (
             "required": ["handle", "selector"],
         },
         read_only=True,
+        title="Read result",
     ),
 )
-_BROWSE, _EXECUTE, _VIEW = _TOOLS
-_ARGUMENTS = {tool.name: frozenset(tool.input_schema["properties"]) for tool in _TOOLS}
+_BROWSE, _EXECUTE, _VIEW = TOOLS
+_ARGUMENTS = {tool.name: frozenset(tool.input_schema["properties"]) for tool in TOOLS}
 
 
-_MAX_WAITING = 5
-_TOKENS_OF_A_NAME = 3
-"""At least: a name, its count, and a comma."""
+_MOST_MEANT = 5
+MAX_NAMED = 40
+"""Namespaces in the instructions of a client."""
 
 
 ReadResource = Callable[[Mapping[str, Any], CallContext], Awaitable[Mapping[str, Any]]]
@@ -125,24 +123,19 @@ class GatewayFace:
         """Reads a resource by its shown URI, as clients of the namespaced face do; None: links cannot be viewed."""
         self._long_calls = LongCalls(runtime)
         self._levels = WrittenLevels()
-        self._lists = ToolLists(runtime, self.listed)
-        self._spare_tokens = MAX_TOKENS - sum(runtime.tokens.count(_definition(tool)) for tool in _TOOLS)
 
     def prepare(self, context: CallContext) -> Awaitable[None]:
-        return self._lists.prepare(context)
+        return self._runtime.browsing.prepare(context)
 
     def tools(self, context: CallContext) -> Sequence[SurfaceTool]:
-        """The three tools. The first describes what the caller can find now."""
-        return self._lists.of(context)
+        """The three tools, the same bytes for all callers at all times: prompts begin with them (FACE-190)."""
+        return TOOLS
 
-    def listed(self, catalog: Catalog, visible: Visible | None) -> tuple[SurfaceTool, ...]:
-        """The three tools for an audience of *catalog*."""
-        count = self._runtime.tokens.count
-        items = (item for item in catalog.items.values() if visible is None or visible(item.id))
-        most_named = max(self._spare_tokens, 0) // _TOKENS_OF_A_NAME
-        waiting = self._runtime.first_logins.waiting() if visible is None else ()
-        line = inventory(items, lambda line: count(f" {line}") + 1 <= self._spare_tokens, most_named, waiting)
-        return dataclasses.replace(_BROWSE, description=f"{_BROWSE.description} {line}".rstrip()), _EXECUTE, _VIEW
+    def introduction(self, context: CallContext) -> str:
+        """The namespaces that the caller may browse, in one line (FACE-16)."""
+        names = self._runtime.browsing.namespaces(context)
+        more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
+        return f"Namespaces here: {', '.join(names[:MAX_NAMED])}{more}." if names else ""
 
     def may_write(self, name: str, arguments: Mapping[str, Any], context: CallContext) -> bool:
         """False for looking around, for a dry run, and for a tool that is known to change nothing."""
@@ -156,6 +149,8 @@ class GatewayFace:
         return (lines_of_json(text) if name == _BROWSE.name else page_of_json(text)) or text
 
     async def call(self, name: str, arguments: object, context: CallContext) -> SurfaceResult:
+        if name not in _ARGUMENTS:
+            return failure(self._not_callable(name, context))
         clock = asyncio.get_running_loop().time
         began = clock()
         try:
@@ -171,9 +166,7 @@ class GatewayFace:
         return result
 
     async def _call(self, name: str, arguments: object, context: CallContext) -> SurfaceResult:
-        known = _ARGUMENTS.get(name)
-        if known is None:
-            raise UnknownTool(name)
+        known = _ARGUMENTS[name]
         if not self._started():
             raise UpstreamUnavailable(CONNECTING)
         fields = read_fields(arguments, name, known)
@@ -184,6 +177,14 @@ class GatewayFace:
                 return await self._execute(fields, context)
             case _:
                 return await self._view(fields, context)
+
+    def _not_callable(self, name: str, context: CallContext) -> ArgsInvalid:
+        """The error for a call of a tool behind the gate by its own name. Raises UnknownTool if no tool is meant."""
+        meant = self._runtime.tools_meant(name, context)[:_MOST_MEANT]
+        if not meant:
+            raise UnknownTool(name)
+        which = f'"{meant[0]}"' if len(meant) == 1 else f"one of {', '.join(meant)}"
+        return ArgsInvalid(f"{name} is run with tool_execute: tool_id {which}, its arguments in args.", path=meant[0])
 
     async def _browse(self, fields: Mapping[str, Any], context: CallContext) -> SurfaceResult:
         query, path = fields.get("query"), fields.get("path")
@@ -248,12 +249,6 @@ async def _view_link(read: ReadResource, link: NamedLink, handle: str, selector:
     data, media_type, _ = next(iter(binaries.values()), (b"", "text/plain", ""))
     data = utf8(text) if text and len(binaries) > 1 else data
     return await part_of(data, media_type, selector, handle)
-
-
-def _definition(tool: SurfaceTool) -> str:
-    """The definition as a model gets it."""
-    definition = {"name": tool.name, "description": tool.description, "parameters": tool.input_schema}
-    return json.dumps(definition, separators=(",", ":"))
 
 
 _MANY_CARDS = 200
@@ -321,36 +316,3 @@ def _top_k(fields: Mapping[str, Any]) -> int | None:
     if not isinstance(top_k, int) or isinstance(top_k, bool) or not 1 <= top_k <= MAX_TOP_K:
         raise ArgsInvalid(f"top_k must be an integer from 1 to {MAX_TOP_K}.")
     return top_k
-
-
-def inventory(
-    items: Iterable[SelectableItem],
-    fits: Callable[[str], bool],
-    most_named: int | None = None,
-    waiting: Sequence[str] = (),
-) -> str:
-    """The tools behind the gate in one line, for a model that has not browsed yet (FACE-16).
-
-    It names the largest namespaces with the number of their tools, as many as *fits* admits. The same tools give the
-    same line; it is empty if not even the totals fit. More than *most_named* are not tried: counting the tokens of
-    hundreds of names, once for each, would hold the event loop. *waiting* are servers at which callers have to connect
-    an account first; they are named if there is room.
-    """
-    if waiting:
-        first = f"To connect first: {', '.join(waiting[:_MAX_WAITING])}{', …' if len(waiting) > _MAX_WAITING else ''}."
-        if fits(first):
-            line = inventory(items, lambda line: fits(f"{line} {first}"), most_named)
-            return f"{line} {first}".lstrip()
-    counts = Counter(item.namespace for item in items)
-    if not counts:
-        return "No tools are here now."
-    ranked = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
-    for shown in range(len(ranked) if most_named is None else min(len(ranked), most_named), 0, -1):
-        rest = ranked[shown:]
-        names = ", ".join(f"{name} {count}" for name, count in ranked[:shown])
-        more = f" and {sum(count for _, count in rest)} in {len(rest)} more" if rest else ""
-        line = f"Tools here now: {names}{more}."
-        if fits(line):
-            return line
-    line = f"Tools here now: {counts.total()} in {len(counts)} namespaces."
-    return line if fits(line) else ""

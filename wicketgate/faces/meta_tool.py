@@ -49,8 +49,9 @@ def read_fields(arguments: object, tool: str, known: Collection[str]) -> Mapping
     if not isinstance(arguments, Mapping):
         raise ArgsInvalid(f"The arguments of {tool} must be an object.")
     if unknown := sorted(str(key) for key in arguments if key not in known):
+        beside = f' Put it into args: {{"{unknown[0][:64]}": …}}.' if "args" in known else ""
         raise ArgsInvalid(
-            f"{tool} has no argument {unknown[0][:64]!r}. It takes: {', '.join(sorted(known))}.",
+            f"{tool} has no argument {unknown[0][:64]!r}.{beside} It takes: {', '.join(sorted(known))}.",
             details={"unknown": [key[:64] for key in unknown[:20]]},
         )
     return arguments

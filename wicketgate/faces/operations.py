@@ -270,6 +270,7 @@ class Operations:
 
         A call that names no operation is also in the audit record.
         """
+        arguments = naming(arguments, "operation")
         operation = await self._find_for_call(arguments, context)
         given = arguments.get("input")
         try:
@@ -422,6 +423,14 @@ def _translated(error: GatewayError, name: str) -> OperationError:
 
 def _not_found(name: str) -> OperationError:
     return OperationError("NOT_FOUND", f"operation not found: {name[:256]}")
+
+
+def naming(arguments: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    """*arguments* with the operation under *key*; ``name`` and ``operation`` say the same (FACE-191)."""
+    other = "operation" if key == "name" else "name"
+    if key in arguments or other not in arguments:
+        return arguments
+    return {key: arguments[other], **{each: value for each, value in arguments.items() if each != other}}
 
 
 def check_fields(arguments: object, tool: str, known: Collection[str]) -> None:

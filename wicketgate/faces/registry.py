@@ -16,6 +16,7 @@ from wicketgate.faces.operations import (
     Operations,
     Output,
     check_fields,
+    naming,
 )
 from wicketgate.faces.surface import SurfaceResult, SurfaceTool
 from wicketgate.ports import CallContext
@@ -95,6 +96,8 @@ class RegistryFace:
 
     async def _call(self, name: str, arguments: object, context: CallContext) -> SurfaceResult:
         fields: Mapping[str, Any] = arguments if isinstance(arguments, Mapping) else {}
+        if name == "schema" and fields:
+            arguments = fields = naming(fields, "name")
         if name in _FIELDS and arguments is not None:
             check_fields(arguments, name, _FIELDS[name])
         match name:

@@ -3,7 +3,7 @@
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import msgspec
 
@@ -102,6 +102,13 @@ class ToolSurface(Protocol):
         has a question that the caller can answer later.
         """
         ...
+
+
+@runtime_checkable
+class Introduced(Protocol):
+    """A surface that says, for the instructions of a client, what stands behind it (FACE-16)."""
+
+    def introduction(self, context: CallContext) -> str: ...
 
 
 class ModelSurface(ToolSurface, Protocol):

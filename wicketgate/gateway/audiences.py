@@ -84,6 +84,15 @@ class GroupedCatalog:
                 cards.append(partial)
         return tuple(cards)
 
+    def namespaces(self, seen: Seen) -> list[str]:
+        """The namespaces of what is seen. Cost: O(namespaces, and ids that are seen by name)."""
+        named, flags = {each.partition(":")[0] for each in seen.some}, seen.flags
+        return [
+            namespace
+            for namespace, groups, _ in self._places
+            if namespace in named or any(flags[each] == WHOLE for each in groups)
+        ]
+
     def sees_parts(self, seen: Seen) -> bool:
         """Returns whether some namespace is seen in part, so that its card is of its own."""
         flags = seen.flags
@@ -133,6 +142,11 @@ class Audience:
     @property
     def size_bytes(self) -> int:
         return 0 if self.seen is None else len(self.seen.flags) + _BYTES_OF_ID * len(self.seen.some)
+
+    def namespaces(self) -> list[str]:
+        return (
+            list(self._grouped.catalog.graph.namespaces) if self.seen is None else self._grouped.namespaces(self.seen)
+        )
 
     def cards_at(self, path: Sequence[str]) -> tuple[ChoiceCard, ...]:
         """The cards of what stands at *path*. Raises PathNotFound."""

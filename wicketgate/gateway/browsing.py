@@ -1,7 +1,7 @@
 """Answers to a browse: the cards that a caller is shown for words or at a path, in the order of its session
 (BROWSE-1 to BROWSE-40)."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol, TypeVar
@@ -25,8 +25,9 @@ from wicketgate.catalog.shortlist import (
     count_deserved,
     hints,
     is_clear,
+    with_calls,
 )
-from wicketgate.catalog.tool_id import Visible
+from wicketgate.catalog.tool_id import Visible, namespace_of
 from wicketgate.gateway.first_logins import FirstLogins, card_of
 from wicketgate.gateway.learning import Learning
 from wicketgate.gateway.snapshot import LARGE, Snapshot
@@ -185,7 +186,17 @@ class Browsing:
             cards = await self._in_session_order(snapshot.catalog, cards, context)
         if is_root(parts):
             cards = (*cards, *map(card_of, waiting))
+        elif len(cards) == 1:
+            text, hint = answer_text(cards, await _calls(snapshot, cards[0]), self._tokens)
+            return Browse(cards, hint, audience.definition_chars, text)
         return Browse(cards, spared_chars=audience.definition_chars)
+
+    def namespaces(self, context: CallContext) -> list[str]:
+        """The namespaces that this caller may browse, and those of configured servers without tools so far, sorted: the
+        same before and after a server connects, or an account is connected there."""
+        snapshot, access = self._in_force()
+        own = snapshot.audience(access, context.identity).namespaces()
+        return sorted({*own, *map(namespace_of, self._first_logins.unread(context.identity))})
 
     def is_stable(self, context: CallContext) -> bool:
         """True where the cards of this caller's sessions keep their order (BROWSE-27)."""
@@ -214,6 +225,8 @@ class Browsing:
         if not is_clear(scores):
             elsewhere = best_namespaces(scores, [catalog.items[tool_id].namespace for tool_id, _ in ranked])
         forms = hints(named, elsewhere) if ranked else iter([NOTHING_MATCHES])
+        if best and elsewhere is None:
+            forms = with_calls(forms, await _calls(snapshot, best[0]))
         text, hint = answer_text(cards, forms, self._tokens)
         # A card that was not sent before is the one that was made above.
         made = {card.id: card for card in best}
@@ -227,6 +240,13 @@ class Browsing:
         digests = {card.id: item.digest for card in tools if (item := catalog.get(card.id)) is not None}
         ids = [card.id for card in cards]
         return await self._sessions.update(context.session, ids, lambda seen: cache_order(seen, cards, digests))
+
+
+async def _calls(snapshot: Snapshot, card: ChoiceCard) -> Iterator[str]:
+    """The forms of a call of the tool of *card* (BROWSE-90); none for a level."""
+    item = snapshot.catalog.items.get(card.id)
+    expected = await snapshot.expected(item) if item is not None else None
+    return iter(()) if item is None or expected is None else expected.calls(item.name)
 
 
 def _scores(ranking: Ranking) -> list[tuple[str, float]]:

@@ -69,6 +69,10 @@ class FirstLogins:
         waiting = self.waiting()
         return [name for name in waiting if self._may_know(name, identity)] if waiting else ()
 
+    def unread(self, identity: Identity) -> Sequence[str]:
+        """The names of all servers without tools so far that this caller may know, waiting ones included."""
+        return [name for name in self._fleet.members if not self._in_force(name) and self._may_know(name, identity)]
+
     async def look(self, context: CallContext) -> None:
         """Have the tools of each server that waits, and at which this caller has an account. Never raises; what takes
         long goes on by itself."""

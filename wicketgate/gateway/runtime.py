@@ -352,6 +352,11 @@ class ProxyRuntime:
         """The id of the tool that *tool_id* names. Raises HydrateFailed."""
         return self._keeper.snapshot.find(tool_id, self.access, context.identity).id
 
+    def tools_meant(self, name: str, context: CallContext) -> list[str]:
+        """The tools that a caller who calls *name* may mean, of those that it may see."""
+        visible = self.visible(context)
+        return [each for each in self.catalog().called(name) if visible is None or visible(each)]
+
     async def offer_login(self, asked_for: str, context: CallContext) -> str:
         """As ``FirstLogins.offer``; a refusal is in the audit record."""
         try:

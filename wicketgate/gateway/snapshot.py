@@ -12,9 +12,10 @@ from wicketgate.catalog.catalog import Catalog
 from wicketgate.catalog.pins import Screened
 from wicketgate.catalog.selectable import SelectableItem
 from wicketgate.catalog.tool_id import MAX_NEAR, ToolId, near_ids
-from wicketgate.errors import HydrateFailed
+from wicketgate.errors import HydrateFailed, SchemaInvalid
 from wicketgate.fleet.member import Listing
 from wicketgate.gateway.audiences import Audience, Audiences, GroupedCatalog
+from wicketgate.schemas.messages import Expected
 from wicketgate.schemas.validation import Admitted, Validator, compile_schema, is_bulky_json
 
 LARGE = 500
@@ -125,6 +126,13 @@ class Snapshot:
         if is_bulky_json(args):
             return await asyncio.to_thread(validator.admit, args, path=item.id, tolerant=tolerant)
         return validator.admit(args, path=item.id, tolerant=tolerant)
+
+    async def expected(self, item: SelectableItem) -> Expected | None:
+        """What is known of the arguments of a tool; None if its schema cannot be used."""
+        try:
+            return (self._validators.get(item.id) or await self._compiled(item)).expected
+        except SchemaInvalid:
+            return None
 
     def with_troubles(self, troubles: Mapping[str, str], catalog: Catalog | None = None) -> "Snapshot":
         """The same tools with other *troubles*, or in a *catalog* that finds them by other words; the compiled

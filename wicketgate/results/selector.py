@@ -2,10 +2,10 @@
 
 Positions count from 0, and ends are exclusive. Every view is bounded and holds the selector that goes on.
 
-Rows of a table are records of CSV with its header, or elements of a JSON array. A line break inside a quoted field does
-not end a record (RFC 4180). Rows can be asked of any text, so a quote opens a field only right after a separator or at
-the start of a line, and only if it is closed later. The module ``csv`` keeps neither rule and does not say at which
-byte a record begins.
+Rows of a table are records of CSV, each answer with the header, which is no row, or elements of a JSON array. A line
+break inside a quoted field does not end a record (RFC 4180). Rows can be asked of any text, so a quote opens a field
+only right after a separator or at the start of a line, and only if it is closed later. The module ``csv`` keeps
+neither rule and does not say at which byte a record begins.
 """
 
 import codecs
@@ -41,19 +41,22 @@ def rows(data: bytes, start: int, end: int | None, offset: int) -> View:
     elements = elements_of(data)
     if elements is not None:
         return _json_rows(elements, start, end, offset)
-    # The page, in records.
+    # The header is no row. Records of JSON Lines name their own fields.
     inner = _inner_lines(data)
-    total = line_count(data) - len(inner)
+    first = int(data[:1] not in (b"", b"{", b"["))
+    header, _, cut = whole_units(data, 0, _record_ends(data, inner, 0, first), MAX_VIEW_CHARS // 2)
+    total = line_count(data) - len(inner) - first
+    if cut is not None and start == 0:
+        return View(header, total, "rows", {"type": "head", "start": cut, "chars": MAX_VIEW_CHARS})
+    # The page, in records.
     stop = total if end is None else min(end, total)
     if start >= stop:
-        return View("", total, "rows", next_page("rows", start, end, stop, max(start, stop), total))
-    # Every later page repeats the header. Records of JSON Lines name their own fields.
-    header = ""
-    if start > 0 and data[:1] not in (b"{", b"["):
-        header = whole_units(data, 0, _record_ends(data, inner, 0, 1), MAX_VIEW_CHARS // 2)[0] + "\n"
+        content = "" if total or start else header
+        return View(content, total, "rows", next_page("rows", start, end, stop, max(start, stop), total))
+    header += "\n" * first
     # As many whole records as fit beside it.
-    begin = line_start(data, _line_of(inner, start))
-    ends = _record_ends(data, inner, start, stop, begin)
+    begin = line_start(data, _line_of(inner, start + first))
+    ends = _record_ends(data, inner, start + first, stop + first, begin)
     content, taken, cut = whole_units(data, begin, ends, MAX_VIEW_CHARS - len(header))
     if cut is not None:
         return View(header + content, total, "rows", {"type": "head", "start": cut, "chars": MAX_VIEW_CHARS})

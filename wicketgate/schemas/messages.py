@@ -13,6 +13,7 @@ from typing import Any, cast
 
 from jsonschema import ValidationError
 
+from wicketgate.catalog.card import one_line
 from wicketgate.results.envelope import shorten
 from wicketgate.schemas.foreign_schema import ForeignSchema
 
@@ -194,6 +195,25 @@ class Expected:
         self._members, self._required = self._object(schema.root)
         self.arguments = self._arguments()
         """``{name: "string, required: description"}``, required ones first; at most 24, then the names of the rest."""
+
+    def calls(self, name: str) -> Iterator[str]:
+        """Yields the call of tool *name* as one line, ``name(owner, labels?: array of string)``: the fullest form
+        first, then with fewer optional arguments, then without types. A type of ``string`` is not written.
+
+        Yields nothing if there are no arguments, or a required one whose name is not plain.
+        """
+        required = [key for key in self._members if key in self._required]
+        if not self._members or len(required) > MAX_ARGUMENTS or not all(map(_IDENTIFIER.fullmatch, required)):
+            return
+        plain = (key for key in self._members if key not in self._required and _IDENTIFIER.fullmatch(key))
+        parts = [key + self._call_shape(key) for key in required]
+        optional = [f"{key}?{self._call_shape(key)}" for key in islice(plain, MAX_ARGUMENTS)]
+        for names in (*([*parts, *optional[:most]] for most in range(len(optional), -1, -1)), required):
+            yield f"{name}({', '.join([*names, *(['…'] if len(names) < len(self._members) else [])])})"
+
+    def _call_shape(self, key: str) -> str:
+        shape = one_line(self._shape(self._merged(self._members[key]), 0))
+        return "" if shape == "string" else f": {shape}"
 
     def example(self, args: object, wrong: Collection[str]) -> dict[str, Any] | None:
         """Returns every required or *wrong* argument filled in, and the caller's other *args* that are known and short.

@@ -61,7 +61,7 @@ class _Repairer:
 
     def repair(self, args: object) -> tuple[object, list[Repair]]:
         whole = args
-        if isinstance(args, str) and self._tolerant:
+        if isinstance(args, str):
             # Arguments are an object, whatever type the schema has at its root.
             whole = self._from_json(args, frozenset({"object"}), ())
         repaired = self._value(whole, [self._schema.root], (), 0) if isinstance(whole, Mapping) else whole

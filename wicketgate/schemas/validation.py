@@ -5,6 +5,7 @@ import json
 import logging
 import math
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
@@ -70,7 +71,10 @@ class Validator:
         self._schema = schema
         self._engine = CountedEngine(schema)
         self._plainly_fits = plain_fit(schema)
-        self._expected: Expected | None = None
+
+    @cached_property
+    def expected(self) -> Expected:
+        return Expected(self._schema)
 
     def check(self, args: object, *, path: str) -> Mapping[str, Any]:
         """Returns *args* if they fit. *path* is the tool's id, for the error.
@@ -137,10 +141,8 @@ class Validator:
         return Admitted(checked, notes)
 
     def _invalid(self, errors: Sequence[Mapping[str, str]], args: object, wrong: set[str], path: str) -> ArgsInvalid:
-        if self._expected is None:
-            self._expected = Expected(self._schema)
-        details: dict[str, Any] = {"errors": list(errors[:MAX_ERRORS]), "expected": self._expected.arguments}
-        example = self._expected.example(args, wrong)
+        details: dict[str, Any] = {"errors": list(errors[:MAX_ERRORS]), "expected": self.expected.arguments}
+        example = self.expected.example(args, wrong)
         if example is not None and self._is_valid(example):
             details["example"] = example
         message = f"The arguments do not fit. {errors[0]['path']}: {errors[0]['message']}"

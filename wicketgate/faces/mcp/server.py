@@ -56,7 +56,7 @@ from wicketgate.faces.mcp.offers import MISSING_KEY, OFFERS_FRESH, OfferMethods
 from wicketgate.faces.mcp.request import McpRequest, result_form
 from wicketgate.faces.mcp.tasks import Tasks
 from wicketgate.faces.meta_tool import LARGE
-from wicketgate.faces.surface import Offer, Offers, Refusal, SurfaceTool, UnknownTool
+from wicketgate.faces.surface import Introduced, Offer, Offers, Refusal, SurfaceTool, UnknownTool
 from wicketgate.gateway.kept_calls import HomeAway
 from wicketgate.gateway.running_calls import AttendedCaller
 from wicketgate.log_text import correlation_id
@@ -120,6 +120,7 @@ class McpDoor:
         self.announcer = Announcer(lambda ctx: self._who(ctx).actor, max_streams_per_actor)
         self.server: Server[Any] = _Server(
             face.offers,
+            face.surface if isinstance(face.surface, Introduced) else None,
             lambda: self._context_of_caller(),
             "wicketgate",
             version=version,
@@ -419,14 +420,26 @@ class _Server(Server[Any]):
     It also declares changing lists to clients of the handshake era, because the HTTP manager asks without options.
     """
 
-    def __init__(self, offers: Offers | None, who: Callable[[], CallContext], *args: Any, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        offers: Offers | None,
+        surface: Introduced | None,
+        who: Callable[[], CallContext],
+        *args: Any,
+        **kwargs: Any,
+    ) -> None:
         self._offers = offers
+        self._surface = surface
         self._who = who
         super().__init__(*args, **kwargs)
 
     @property
     def instructions(self) -> str | None:
-        return self._own_instructions if self._offers is None else self._offers.instructions(self._who())
+        if self._offers is not None:
+            return self._offers.instructions(self._who())
+        if self._surface is None:
+            return self._own_instructions
+        return f"{self._own_instructions} {self._surface.introduction(self._who())}".rstrip()
 
     @instructions.setter
     def instructions(self, text: str | None) -> None:

@@ -87,7 +87,7 @@ function Ended({ done }) {
   const { tool_tokens: given, naive_tool_tokens: naive } = usage;
   const said = [];
   if (usage.prompt_tokens || usage.completion_tokens) said.push(`${number(usage.prompt_tokens)} tokens read, ${number(usage.completion_tokens)} written`);
-  if (naive) said.push(`tools: ${number(given)} tokens, ${number(naive)} with every definition in the prompt${given < naive ? ` (${(100 - (given / naive) * 100).toFixed(1)}% spared)` : ""}`);
+  if (naive) said.push(`tools: about ${number(given)} tokens, about ${number(naive)} with every definition in the prompt${given < naive ? ` (${(100 - (given / naive) * 100).toFixed(1)}% spared)` : ""}`);
   return html`<${Fragment}>
     ${REASONS[done.finish_reason] && html`<p class="wait">${REASONS[done.finish_reason]}</p>`}
     ${said.length > 0 && html`<p class="foot">${said.join(" · ")}</p>`}

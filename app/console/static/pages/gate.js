@@ -166,9 +166,9 @@ function Saved({ totals }) {
   if (!naive) return html`<p class="foot">No model has asked yet. What models are given, against every definition in the prompt, is shown here.</p>`;
   const share = Math.min(100, (given / naive) * 100);
   return html`<div class="saved">
-    <div class="bar" role="img" aria-label=${`${number(given)} of ${number(naive)} tokens, ${share.toFixed(1)} percent`}><i style=${{ width: `${share}%` }} /></div>
-    <p><span>Models were given <b>${number(given)} tokens</b>, ${share.toFixed(1)}% of what it would have taken</span>
-      <span>${number(naive)} with every definition in the prompt</span></p>
+    <div class="bar" role="img" aria-label=${`about ${number(given)} of ${number(naive)} tokens, ${share.toFixed(1)} percent`}><i style=${{ width: `${share}%` }} /></div>
+    <p><span>Models were given about <b>${number(given)} tokens</b>, ${share.toFixed(1)}% of what it would have taken</span>
+      <span>about ${number(naive)} with every definition in the prompt</span></p>
   </div>`;
 }
 
@@ -260,7 +260,7 @@ function Picture({ map, traffic, path, paused }) {
     </div>
     ${tip && html`<div class="tip" role="presentation" style=${{ left: `${tip.x}px`, top: `${tip.y}px` }}>
       <code>${plain(tip.tool.name, 80)}</code><br />${plain(tip.tool.about, 120)}
-      <small>${plural(tip.tool.calls, "call")}${tip.tool.failed ? `, ${tip.tool.failed} failed` : ""}${tip.tool.p50 != null ? `, ${ms(tip.tool.p50)}` : ""} · definition ${number(tip.tool.tokens)} tokens</small>
+      <small>${plural(tip.tool.calls, "call")}${tip.tool.failed ? `, ${tip.tool.failed} failed` : ""}${tip.tool.p50 != null ? `, ${ms(tip.tool.p50)}` : ""} · definition about ${number(tip.tool.tokens)} tokens</small>
     </div>`}
   </div>`;
 }

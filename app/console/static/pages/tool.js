@@ -71,7 +71,7 @@ function Compared({ tool }) {
   return html`<${Fragment}>
     <dl class="cmp">
       <dt>Its card</dt><dd class="a" aria-hidden="true"><i style=${bar(tool.card.tokens)} /></dd><dd class="r">${number(tool.card.tokens)} tokens</dd>
-      <dt>Its definition</dt><dd aria-hidden="true"><i style=${bar(tool.definition_tokens)} /></dd><dd class="r">${number(tool.definition_tokens)} tokens</dd>
+      <dt>Its definition</dt><dd aria-hidden="true"><i style=${bar(tool.definition_tokens)} /></dd><dd class="r">about ${number(tool.definition_tokens)} tokens</dd>
     </dl>
     ${tool.card.text ? html`<p class="line">${plain(tool.card.text, 1000)}</p>` : html`<p class="foot">It has no card, so no search gives it: ${plain(tool.no_card, 300)}</p>`}
   <//>`;

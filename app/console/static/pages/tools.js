@@ -109,7 +109,7 @@ function Results({ found, query, chosen, sent, again }) {
     </div>`}
     <div class="sec">
       <h2>${found.matched ? `${number(found.matched)} ${found.matched === 1 ? "tool matches" : "tools match"}` : "Nothing matches"}</h2>
-      <span class="foot0">${found.shown ? `${plural(found.shown, "card")}, ${number(found.tokens)} tokens, not ${number(found.naive_tokens)}` : ""}</span>
+      <span class="foot0">${found.shown ? `${plural(found.shown, "card")}, ${number(found.tokens)} tokens, not about ${number(found.naive_tokens)}` : ""}</span>
     </div>
     ${!found.hits.length && html`<p class="empty">A model is told: “${plain(found.text, 300)}”</p>`}
     <ol class="res">
