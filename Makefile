@@ -19,7 +19,7 @@ CODE   := wicketgate app routers middleware examples bench conformance tests hat
 
 .DEFAULT_GOAL := help
 .PHONY: bench-validators bench-workers fuzz-validation chaos conformance clients test-login
-.PHONY: help run test test-ways quick coverage explore lint types imports pytest format openapi picture pictures test-console bench-console bench-faces bench-catalog bench-pause bench-start bench-execute bench-engine bench-scaling bench-filters soak documents lock lock-conformance image test-image clean
+.PHONY: help run test test-ways quick coverage explore lint types imports pytest format openapi picture pictures test-console bench-console bench-faces bench-catalog bench-pause bench-start bench-execute bench-engine bench-scaling bench-results bench-filters soak documents lock lock-conformance image test-image clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -88,6 +88,9 @@ test-console: $(VENV)/.dev ## the console at all widths, in all looks, with a pi
 
 bench-console: $(VENV)/.dev ## first paint, totals and map of the console with 85 and 10,000 tools (ARGS="--rounds 9")
 	@$(BIN)/python -m bench.console $(ARGS)
+
+bench-results: $(VENV)/.dev ## tokens that a model reads of results, beside those that servers sent
+	@$(BIN)/python -m bench.results
 
 bench-faces: $(VENV)/.dev ## tokens that a model reads at each face of the demo, through the official client
 	@$(BIN)/python -m bench.faces
