@@ -102,7 +102,7 @@ async def test_the_probe_refuses_an_answer_that_is_not_200() -> None:
 
 
 async def test_every_phase_of_the_bench_comes_to_its_end() -> None:
-    rows = await measure(tools=40, page=25, refreshes=1, idle_s=0.1)
+    rows = await measure(tools=40, page=25, refreshes=1, idle_s=1.0)
     assert [row["phase"] for row in rows] == [
         "idle",
         "all 40 tools appear",
