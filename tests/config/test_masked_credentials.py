@@ -5,10 +5,12 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import pytest
 
+from app.commands.gate_client import LocalGate
 from tests.support.http_service import HttpService, Reply, Seen
 from tests.support.requirement import requirement
 from tests.support.supervised import connected
@@ -18,8 +20,11 @@ from wicketgate.config.settings.base import is_secret_name
 from wicketgate.config.settings_file import load_settings
 from wicketgate.config.upstreams import make_member
 from wicketgate.fleet.edge import SHORTEST_SECRET
+from wicketgate.fleet.features import FeatureFleet, FeatureKind
 from wicketgate.fleet.member import Member
 from wicketgate.fleet.turns import Turns
+from wicketgate.gate import Gate
+from wicketgate.gateway.catalog_keeper import tools_left_out
 from wicketgate.net import Outgoing
 from wicketgate.ports import CallContext
 
@@ -278,24 +283,29 @@ async def test_no_variable_renames_a_tool_so_that_it_escapes_its_rule(
     tmp_path: Path, variable: str, value: str, said: str, listed: bool
 ) -> None:
     config, env = tmp_path / "wicketgate.yaml", {"VALUE": f"${{{variable}}}"}
-    upstream = {"name": "db", "command": [sys.executable, "-c", NAMED_SERVER], "env": env}
-    rules = [{"match": f"db:list_{value.lower()}", "require": ["secret:read"]}]
+    upstream = {"name": "db", "command": [sys.executable, "-c", NAMED_SERVER], "env": env, "instructions": True}
+    rules = [{"match": f"db:list_{value}", "require": ["secret:read"]}]
     config.write_text(json.dumps({"upstreams": [upstream], "access": rules}))
     async with Gate(load_settings(config, {variable: value})) as gate:
         await gate.wait_ready()
         catalog, features = gate.runtime.catalog(), gate.fleet.members["db"].features
         assert features is not None and features.support is not None
-        prompts, resources = [await features.list_all(kind) for kind in ("prompts", "resources")]
+        kinds: tuple[FeatureKind, ...] = ("prompts", "resources")
+        prompts, resources = [await features.list_all(kind) for kind in kinds]
         if not listed:
             assert not catalog.tools
             (reason,) = tools_left_out(catalog).values()
             assert reason == "name: it holds a credential of the gate for this upstream"
             assert value not in json.dumps([prompts, resources])
-            for kind in ("prompts", "resources"):
-                assert not (await gate.fleet.features.list_all(kind)).items
+            fleet = FeatureFleet(lambda: {"db": features}, monotonic, timeout_s=5)
+            listings = [(await fleet.list_all(kind, ["db"])).items["db"] for kind in kinds]
+            assert listings == [[], []]
             return
         (tool,) = catalog.all()
-        assert (tool.upstream_name, tool.args_schema["properties"]["of"]["enum"]) == (f"list_{value}", [value, "orders"])
+        assert (tool.upstream_name, tool.args_schema["properties"]["of"]["enum"]) == (
+            f"list_{value}",
+            [value, "orders"],
+        )
         assert (prompts, resources) == ([{"name": f"tell_{value}"}], [{"uri": f"db://{value}", "name": value}])
         assert features.support.instructions == f"Begin with list_{value}."
 
