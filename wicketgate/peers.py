@@ -159,6 +159,9 @@ def new_peer_id() -> str:
 class Marks(Protocol):
     """Marks of processes that share a store without reaching each other."""
 
+    ending: str
+    """What the id of this process ends with, so that others find its mark."""
+
     def held(self, id: str) -> AbstractContextManager[None]:
         """Marks this process as alive within the block."""
         ...
@@ -170,6 +173,8 @@ class Marks(Protocol):
 
 class Unmarked:
     """Implements Marks for a process that shares nothing: every other id is that of a process that has ended."""
+
+    ending = ""
 
     def held(self, id: str) -> AbstractContextManager[None]:
         return nullcontext()
@@ -183,8 +188,8 @@ class Alone(PeerAnswers):
 
     def __init__(self, marks: Marks | None = None) -> None:
         super().__init__()
-        self.own_id = new_peer_id()
         self._marks = marks or Unmarked()
+        self.own_id = new_peer_id() + self._marks.ending
 
     async def alive(self, peer: str) -> bool:
         if peer != self.own_id and not self._marks.ended(peer):

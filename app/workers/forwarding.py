@@ -25,9 +25,9 @@ class WorkerPeers(ChannelPeers):
 
     def __init__(self, place: Place, marks: Marks | None = None) -> None:
         self._service = sha256(bytes(place.folder)).hexdigest()[:8]
-        super().__init__(f"{place.number}-{self._service}-{new_peer_id()}")
-        self._place = place
         self._marks = marks or Unmarked()
+        super().__init__(f"{place.number}-{self._service}-{new_peer_id()}{self._marks.ending}")
+        self._place = place
 
     async def alive(self, peer: str) -> bool:
         # A process that has another id answers nothing.

@@ -1,5 +1,7 @@
 """The ways between workers over Unix sockets."""
 
+import subprocess
+import sys
 from itertools import count
 from pathlib import Path
 
@@ -10,6 +12,7 @@ from app.workers.load import Loads
 from app.workers.place import Place
 from tests.storage.peers_contract import Make, PeersContract, outlives_its_asker, shout
 from tests.support.requirement import requirement
+from tests.support.service import BOUND_S
 from wicketgate.peer_channels import Channel
 from wicketgate.peers import Alone, NotReached, Peers
 from wicketgate.storage.sqlite_marks import ProcessMarks
@@ -82,3 +85,55 @@ async def test_a_process_of_another_service_has_ended_when_its_mark_is_gone(tmp_
         assert not await one.alive(other.own_id)
         (tmp_path / "store.db-marks").unlink()
         assert await may_live(other.own_id)  # nothing is known any more
+
+
+LIVES = """
+import sys
+from pathlib import Path
+from wicketgate.peers import new_peer_id
+from wicketgate.storage.sqlite_marks import ProcessMarks
+marks = ProcessMarks(Path(sys.argv[1]))
+own = new_peer_id() + marks.ending
+with marks.held(own):
+    print(own, flush=True)
+    sys.stdin.read()
+"""
+
+
+@requirement("EXEC-110")
+def test_another_file_at_the_place_of_the_marks_says_nothing_of_a_process_that_lives(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    marks = tmp_path / "store.db-marks"
+
+    def process() -> "tuple[subprocess.Popen[str], str]":
+        command = [sys.executable, "-c", LIVES, str(tmp_path / "store.db")]
+        child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert child.stdout is not None
+        return child, child.stdout.readline().strip()
+
+    def ended(*ids: str) -> list[bool]:
+        return [ProcessMarks(tmp_path / "store.db").ended(each) for each in ids]
+
+    (first, old), (killed, gone) = process(), process()
+    with first, killed:
+        killed.kill()
+        killed.wait()
+        assert ended(old, gone) == [False, True]
+        marks.unlink()
+        second, new = process()
+        with second:
+            assert ended(old, gone, new) == [False, False, False]
+            second.kill()
+            second.wait()
+            assert ended(old, gone, new) == [False, False, True]
+        # One that cannot open the file says so once, and is not reported as ended.
+        marks.unlink()
+        marks.mkdir()
+        unmarked = ProcessMarks(tmp_path / "store.db")
+        (warned,) = [each for each in caplog.records if each.name == "wicketgate.storage"]
+        assert "store.db-marks (Is a directory)" in warned.getMessage()
+        marks.rmdir()
+        with unmarked.held(f"0{unmarked.ending}"):
+            assert ended(f"0{unmarked.ending}", old) == [False, False]
+        first.communicate(timeout=BOUND_S)

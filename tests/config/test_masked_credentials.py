@@ -5,10 +5,12 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import pytest
 
+from app.commands.gate_client import LocalGate
 from tests.support.http_service import HttpService, Reply, Seen
 from tests.support.requirement import requirement
 from tests.support.supervised import connected
@@ -18,8 +20,11 @@ from wicketgate.config.settings.base import is_secret_name
 from wicketgate.config.settings_file import load_settings
 from wicketgate.config.upstreams import make_member
 from wicketgate.fleet.edge import SHORTEST_SECRET
+from wicketgate.fleet.features import FeatureFleet, FeatureKind
 from wicketgate.fleet.member import Member
 from wicketgate.fleet.turns import Turns
+from wicketgate.gate import Gate
+from wicketgate.gateway.catalog_keeper import tools_left_out
 from wicketgate.net import Outgoing
 from wicketgate.ports import CallContext
 
@@ -231,7 +236,83 @@ def test_what_came_from_a_variable_is_a_credential_unless_it_is_harmless(tmp_pat
     config = tmp_path / "wicketgate.yaml"
     config.write_text(json.dumps({"upstreams": [shop, other]}))
     settings = load_settings(config, VARIABLES)
-    found = {each for each in settings.upstreams[0].secrets() if len(each) >= SHORTEST_SECRET}
-    values = {VARIABLES[name] for name in ("TOK", "WHATEVER", "DB", "GIT")}
-    assert found == values | {"pa55word-1", "me:pa55word-1"}
-    assert list(settings.upstreams[1].secrets()) == ["never-in-this-upstream"]
+    shop_only, other_only = settings.upstreams
+    found = {each for each in shop_only.guessed() if len(each) >= SHORTEST_SECRET}
+    assert found == {VARIABLES[name] for name in ("TOK", "WHATEVER", "DB", "GIT")}
+    assert {"pa55word-1", "me:pa55word-1"} <= {*shop_only.secrets()}, "a user of a URL is no guess"
+    assert list(other_only.guessed()) == ["never-in-this-upstream"]
+
+
+# Has one tool, prompt and resource, all named after VALUE in its environment. The tool repeats VALUE.
+NAMED_SERVER = """
+import json, os, sys
+value = os.environ["VALUE"]
+schema = {"type": "object", "properties": {"of": {"enum": [value, "orders"]}}, "required": ["of"]}
+tool = {"name": f"list_{value}", "description": f"Lists {value}.", "inputSchema": schema}
+results = {
+    "initialize": {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}, "prompts": {}, "resources": {}},
+                   "serverInfo": {"name": "db", "version": "1"}, "instructions": f"Begin with list_{value}."},
+    "tools/list": {"tools": [tool]},
+    "prompts/list": {"prompts": [{"name": f"tell_{value}"}]},
+    "resources/list": {"resources": [{"uri": f"db://{value}", "name": value}]},
+    "resources/templates/list": {"resourceTemplates": []},
+    "tools/call": {"content": [{"type": "text", "text": f"5 of {value}"},
+                               {"type": "resource_link", "name": "all", "uri": f"db://{value}"}]},
+}
+for line in sys.stdin:
+    asked = json.loads(line)
+    if "id" in asked:
+        answer = {"jsonrpc": "2.0", "id": asked["id"], "result": results.get(asked["method"], {})}
+        print(json.dumps(answer), flush=True)
+"""
+
+GUESSES = [
+    ("DATABASE", "customers", "customers", True),
+    ("DATABASE", "productions1", "[redacted]", True),
+    ("DATABASE", "Customers", "[redacted]", True),
+    ("DATABASE", "customer_data", "[redacted]", True),
+    ("DATABASE", "correcthorseb", "[redacted]", True),
+    ("DB_PASSWORD", "customers", "[redacted]", False),
+    ("DB_PASSWORD", "customer_data", "[redacted]", False),
+]
+
+
+@requirement("OPS-475", "OPS-476", "OPS-477")
+@pytest.mark.parametrize(("variable", "value", "said", "listed"), GUESSES)
+async def test_no_variable_renames_a_tool_so_that_it_escapes_its_rule(
+    tmp_path: Path, variable: str, value: str, said: str, listed: bool
+) -> None:
+    config, env = tmp_path / "wicketgate.yaml", {"VALUE": f"${{{variable}}}"}
+    upstream = {"name": "db", "command": [sys.executable, "-c", NAMED_SERVER], "env": env, "instructions": True}
+    rules = [{"match": f"db:list_{value}", "require": ["secret:read"]}]
+    config.write_text(json.dumps({"upstreams": [upstream], "access": rules}))
+    async with Gate(load_settings(config, {variable: value})) as gate:
+        await gate.wait_ready()
+        catalog, features = gate.runtime.catalog(), gate.fleet.members["db"].features
+        assert features is not None and features.support is not None
+        kinds: tuple[FeatureKind, ...] = ("prompts", "resources")
+        prompts, resources = [await features.list_all(kind) for kind in kinds]
+        if not listed:
+            assert not catalog.tools
+            (reason,) = tools_left_out(catalog).values()
+            assert reason == "name: it holds a credential of the gate for this upstream"
+            assert value not in json.dumps([prompts, resources])
+            fleet = FeatureFleet(lambda: {"db": features}, monotonic, timeout_s=5)
+            listings = [(await fleet.list_all(kind, ["db"])).items["db"] for kind in kinds]
+            assert listings == [[], []]
+            return
+        (tool,) = catalog.all()
+        assert (tool.upstream_name, tool.args_schema["properties"]["of"]["enum"]) == (
+            f"list_{value}",
+            [value, "orders"],
+        )
+        assert (prompts, resources) == ([{"name": f"tell_{value}"}], [{"uri": f"db://{value}", "name": value}])
+        assert features.support.instructions == f"Begin with list_{value}."
+
+        async def call(*permissions: str) -> dict[str, Any]:
+            caller = LocalGate(gate, Identity("alice", permissions))
+            return dict((await caller.call("tool_execute", {"tool_id": tool.id, "args": {"of": value}})).structured)
+
+        assert (await call("tools:*"))["error"] == "HYDRATE_FAILED"
+        allowed = await call("tools:*", "secret:read")
+        assert f"5 of {said}" in json.dumps(allowed) and f"db://{value}" in json.dumps(allowed)

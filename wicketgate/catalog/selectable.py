@@ -9,6 +9,7 @@ from typing import Any, Literal
 from wicketgate.catalog.definition_change import canonical, definition_digest
 from wicketgate.catalog.tool_id import ToolId, ToolNames, derive_tool_id, namespace_of, parse_tool_id, tool_names
 from wicketgate.errors import CatalogError
+from wicketgate.log_text import MASK
 
 OperationKind = Literal["query", "mutation", "subscription"]
 """A query changes nothing, a mutation may; a subscription answers many times, which no tool call can carry
@@ -91,6 +92,8 @@ def mcp_tool_to_selectable(
     name = tool.get("name")
     if not isinstance(name, str) or not name.strip():
         raise CatalogError("name: a tool needs a name that is not blank")
+    if MASK in name:  # under another name it would escape the rules for its own
+        raise CatalogError("name: it holds a credential of the gate for this upstream")
     description = tool.get("description")
     if description is not None and not isinstance(description, str):
         raise CatalogError("description: not a string")

@@ -58,7 +58,7 @@ def _weak(settings: Settings) -> Iterator[tuple[str, str]]:
 def _plain(settings: Settings, readable: str) -> Iterator[tuple[str, str]]:
     given = set(settings.auth.secrets())
     for upstream in settings.upstreams:
-        own = {each for each in upstream.secrets() if len(each) >= _SHORTEST_SECRET}
+        own = {each for each in (*upstream.secrets(), *upstream.guessed()) if len(each) >= _SHORTEST_SECRET}
         given |= own
         for field in ("url", "openapi", "base_url"):
             if (own or upstream.oauth) and _is_exposed(getattr(upstream, field)):

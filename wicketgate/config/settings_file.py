@@ -22,6 +22,7 @@ from wicketgate.config.careless import careless
 from wicketgate.config.client_entries import Loc, spread_entries
 from wicketgate.config.faults import faults
 from wicketgate.config.settings import Settings
+from wicketgate.config.settings.base import is_secret_name
 from wicketgate.errors import ConfigError
 from wicketgate.yaml_text import NotYaml, read_yaml
 
@@ -77,9 +78,7 @@ def load_settings(
             found.append(f"{key}: unknown key")
             del values[key]
     try:
-        settings = Settings(
-            **values, from_variables={environ[name]: name for name in sorted(variables.used)}, from_file=path
-        )
+        settings = Settings(**values, from_variables=_perhaps_secret(variables.used, environ), from_file=path)
     except ValidationError as error:
         found += faults(error, model=Settings, places=spread.places, variables=origins)
     if found:
@@ -284,3 +283,13 @@ class _Variables:
 def _may_have(value: Any) -> bool:
     """Returns whether a variable may stand in *value*: in few of thousands of texts."""
     return "$" in value if isinstance(value, str) else isinstance(value, dict | list)
+
+
+_WORD = re.compile("[a-z]{1,12}")
+
+
+def _perhaps_secret(used: Collection[str], environ: Mapping[str, str]) -> dict[str, str]:
+    """The names of variables by their values, without ordinary words (OPS-477). Of two names for one value, the one of
+    a secret counts."""
+    names = sorted(sorted(used), key=is_secret_name)
+    return {environ[name]: name for name in names if is_secret_name(name) or not _WORD.fullmatch(environ[name])}

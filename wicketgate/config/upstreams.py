@@ -69,7 +69,8 @@ def make_member(
     shared: SharedOf | None = None,
 ) -> Member:
     inherits = inherited_secrets(os.environ) if settings.command else ()
-    secrets, log = KnownSecrets([*settings.secrets(), *inherits]), None if logs is None else logs.of(settings.name)
+    secrets = KnownSecrets([*settings.secrets(), *inherits], settings.guessed())
+    log = None if logs is None else logs.of(settings.name)
     upstream = make_upstream(settings, outgoing, secrets, turns, haste, owner, log, users, shared)
     return guarded(upstream, upstream_limits(settings), secrets)
 

@@ -47,10 +47,13 @@ _encode = msgspec.json.Encoder().encode
 
 class KnownSecrets:
     """The credentials of the gate for one upstream: the configured *values*, and those that are fetched at run time, of
-    which the last sixteen count."""
+    which the last sixteen count. Values that are only *guessed* to be secret are not masked in declarations (OPS-475):
+    *certain* are the others."""
 
-    def __init__(self, values: Iterable[str] = ()) -> None:
-        self._values = tuple(values)
+    def __init__(self, values: Iterable[str] = (), guessed: Iterable[str] = ()) -> None:
+        certain, guesses = tuple(values), tuple(guessed)
+        self._values = certain + guesses
+        self.certain: KnownSecrets = KnownSecrets(certain) if guesses else self
         self._fetched: deque[str] = deque(maxlen=_MAX_FETCHED)
         self._spelt: dict[str, spelling.Spelt] = {}
         self.forms: tuple[str, ...] = ()
@@ -63,6 +66,8 @@ class KnownSecrets:
         if value not in self._fetched:
             self._fetched.append(value)
             self._prepare()
+            if self.certain is not self:
+                self.certain.learn(value)
 
     def mask(self, text: str) -> str:
         """Returns *text* with a mark in the place of each credential."""
@@ -133,6 +138,8 @@ class Edge:
 
     def __init__(self, secrets: KnownSecrets | None = None) -> None:
         self.secrets = secrets or KnownSecrets()
+        self.declared: Edge = self if self.secrets.certain is self.secrets else Edge(self.secrets.certain)
+        """Cleans declarations and questions, which hold names, schemas and choices that come back."""
 
     def leaves(self, result: Mapping[str, Any]) -> bool:
         """True if *result* has nothing to clean, and that could be found out at once."""
@@ -157,7 +164,7 @@ class Edge:
         if isinstance(error, Forbidden):  # it names the server's scopes
             return Forbidden(self.cleaned(error.message), details=self.cleaned(error.details))
         if isinstance(error, InputRequired):
-            requests = await self.clean(error.requests)
+            requests = await self.declared.clean(error.requests)
             return (
                 error if requests is error.requests else InputRequired(requests, error.request_state, error.definition)
             )
@@ -184,7 +191,7 @@ class Edge:
         """Definitions that the upstream declared."""
 
         def cleaned() -> Sequence[T]:
-            found = [self.cleaned(item, kept=OPERATION_KEY) for item in items]
+            found = [self.declared.cleaned(item, kept=OPERATION_KEY) for item in items]
             return items if all(map(lambda one, other: one is other, found, items)) else found
 
         return await asyncio.to_thread(cleaned) if is_bulky(items) else cleaned()
@@ -257,7 +264,7 @@ class _EdgeCaller(PassingCaller):
         await self._caller.log(level, await self._edge.said(data), logger)
 
     async def ask(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        return await self._caller.ask(method, await self._edge.clean(params))
+        return await self._caller.ask(method, await self._edge.declared.clean(params))
 
 
 def _is_small(result: Mapping[str, Any]) -> bool:
@@ -305,7 +312,8 @@ def _cleaned(value: Any, secrets: KnownSecrets, kept: str) -> Any:
         each = holder[place]
         if isinstance(each, str):
             held = secrets.mask_base64(each) if place in _BYTES else None
-            holder[place] = secrets.mask(each) if held is None else held
+            known = secrets.certain if place == "uri" else secrets
+            holder[place] = known.mask(each) if held is None else held
         elif isinstance(each, Mapping):
             holder[place] = copy = {
                 _masked(key, secrets): _without_ours(key, inner, kept) for key, inner in each.items()

@@ -19,6 +19,7 @@ from wicketgate.access.shares import full_scope
 from wicketgate.catalog.skills import DIRECTORIES, SKILLS
 from wicketgate.errors import GatewayError, RateLimited, UpstreamTimeout, UpstreamUnavailable
 from wicketgate.fleet.edge import Edge
+from wicketgate.log_text import MASK
 from wicketgate.login.user_credentials import GrantName
 from wicketgate.ports import CallContext
 
@@ -172,7 +173,7 @@ class GuardedFeatures:
         support = self._features.support
         if support is None or not support.instructions:
             return support
-        return replace(support, instructions=self._edge.secrets.mask_cut(support.instructions))
+        return replace(support, instructions=self._edge.secrets.certain.mask_cut(support.instructions))
 
     async def list_all(self, kind: FeatureKind) -> Sequence[Any]:
         return await self._listed(self._features, kind)
@@ -500,4 +501,4 @@ def _failed(task: "asyncio.Task[Sequence[Item]]") -> bool:
 
 
 def _usable(address: object) -> bool:
-    return isinstance(address, str) and 0 < len(address) <= _MAX_ADDRESS_CHARS
+    return isinstance(address, str) and 0 < len(address) <= _MAX_ADDRESS_CHARS and MASK not in address

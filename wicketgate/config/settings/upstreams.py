@@ -397,7 +397,7 @@ class UpstreamSettings(Section):
         of_person = self.oauth is not None and self.oauth.needs_person
         return of_person and bool(self.url) and not self.is_per_user
 
-    _of_variables: tuple[str, ...] = PrivateAttr(())
+    _of_variables: Mapping[str, str] = PrivateAttr({})
 
     @property
     def needs_id_tokens(self) -> bool:
@@ -440,14 +440,19 @@ class UpstreamSettings(Section):
             if exchange is not None and exchange.client_secret is not None:
                 yield f"{quote_plus(exchange.client_id)}:{quote_plus(exchange.client_secret.get_secret_value())}"
 
-        yield from self._of_variables
+        yield from (value for value, name in self._of_variables.items() if is_secret_name(name))
+
+    def guessed(self) -> Iterator[str]:
+        """Values of variables that may be secret, though their names do not say so: masked in what calls bring, not in
+        declarations (OPS-475)."""
+        yield from (value for value, name in self._of_variables.items() if not is_secret_name(name))
 
     def take_variables(self, variables: Mapping[str, str]) -> None:
         """Takes those of *variables*, names by value, that this upstream is given and that may be secret (OPS-423)."""
         given = (each for values in (self.env, self.headers, self.query) for each in revealed(values).values())
         texts = "\n".join((self.url, self.openapi, self.base_url, *self.command, *given))
-        found = (value for value, name in variables.items() if value in texts and not _is_plain(name, value))
-        self._of_variables = tuple(found)
+        found = (each for each in variables.items() if each[0] in texts and not _is_plain(each[1], each[0]))
+        self._of_variables = dict(found)
 
     @property
     def kind(self) -> str:
