@@ -81,7 +81,7 @@ async def _without_answer(settings: Settings, names: Sequence[str]) -> Mapping[s
         try:
             client = login_client(upstream, outgoing)
             refusal = await client.refusal()
-            if refusal is not None and upstream.credentials == "user":
+            if refusal is not None and upstream.connects_users:
                 await client.find(refusal)
         except LoginFailure as failure:
             return failure.detail
