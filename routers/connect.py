@@ -21,6 +21,7 @@ from routers.login_tries import LoginTries
 from wicketgate.access.authenticator import Authenticator
 from wicketgate.access.identity import Identity
 from wicketgate.gateway.audit_events import AuditEvents
+from wicketgate.login.authorize import came_of
 from wicketgate.login.browser_logins import LIFE_S, BrowserLogins, same
 from wicketgate.login.browsers import LIFE_S as SESSION_S
 from wicketgate.login.browsers import TooManyBrowsers
@@ -395,13 +396,7 @@ async def _form(request: Request) -> Mapping[str, str]:
 
 
 def _came(request: Request) -> Mapping[str, str]:
-    """The query parameters of an answer; none of one that names a parameter twice (RFC 6749 §3.1)."""
-    query = request.url.query
-    if len(query) > _MOST_QUERY:
-        return {}
-    pairs = request.query_params.multi_items()
-    came = dict(pairs)
-    return came if len(came) == len(pairs) else {}
+    return came_of(request.query_params.multi_items()) if len(request.url.query) <= _MOST_QUERY else {}
 
 
 def _onward(url: str) -> Response:

@@ -79,7 +79,10 @@ async def _without_answer(settings: Settings, names: Sequence[str]) -> Mapping[s
 
     async def trouble(upstream: UpstreamSettings) -> str:
         try:
-            await login_client(upstream, outgoing).refusal()
+            client = login_client(upstream, outgoing)
+            refusal = await client.refusal()
+            if refusal is not None and upstream.connects_users:
+                await client.find(refusal)
         except LoginFailure as failure:
             return failure.detail
         return ""

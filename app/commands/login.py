@@ -19,6 +19,7 @@ from wicketgate.config.upstream_logins import how_to_log_in, login_client, login
 from wicketgate.config.upstreams import outgoing_rules
 from wicketgate.config.user_logins import shares_logins
 from wicketgate.errors import ConfigError
+from wicketgate.login.authorize import came_of
 from wicketgate.login.client import Login
 from wicketgate.login.failures import LoginFailure
 from wicketgate.net.outgoing import shown_origin
@@ -172,7 +173,7 @@ class _Returning:
         path, _, query = rest.partition(" ")[0].partition("?")
         if method != "GET" or path != self._path:
             return "404 Not Found", b""
-        came = dict(parse_qsl(query, keep_blank_values=True))
+        came = came_of(parse_qsl(query, keep_blank_values=True))
         state = came.get("state", "")
         if not self._state or not hmac.compare_digest(state.encode(), self._state.encode()) or self._came.done():
             return "400 Bad Request", b""

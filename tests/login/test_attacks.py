@@ -229,7 +229,7 @@ async def test_a_registration_is_used_at_its_issuer_and_redirect_address_only() 
 @requirement("UP-140")
 async def test_a_server_without_metadata_leads_to_itself_alone() -> None:
     async with HttpService(lambda _: Reply(status=404)) as service:
-        plan = LoginPlan(f"{service.url}/mcp")
+        plan = LoginPlan(f"{service.url}/mcp", service.url)
         found = await LoginClient(plan, Carrier(Outgoing(), [service.url]), lambda: 0.0).find()
         assert found.issuer.token_endpoint == f"{service.url}/token"
     async with HttpService(lambda _: Reply(status=503)) as service:

@@ -152,10 +152,8 @@ async def test_a_client_of_the_operator_shows_who_it_is_as_the_issuer_wants(
     [
         (None, True, ["none", "private_key_jwt"], None, False, "r", "none"),
         (True, True, ["none"], None, False, "d", "none"),
-        (True, False, ["none", "private_key_jwt"], None, False, "k", "private_key_jwt"),
+        (True, False, ["none", "private_key_jwt"], None, True, "k", "private_key_jwt"),
         (True, True, ["none", "private_key_jwt"], ["RS256"], False, "d", "none"),
-        # Another issuer could be shown this document, and give its codes to this one.
-        (True, False, ["none"], None, False, "r", "none"),
         (True, False, ["none"], None, True, "d", "none"),
     ],
 )

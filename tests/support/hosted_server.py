@@ -19,7 +19,7 @@ from mcp.server.auth.provider import (
     RefreshToken,
     TokenError,
 )
-from mcp.server.auth.routes import create_auth_routes
+from mcp.server.auth.routes import build_metadata, create_auth_routes
 from mcp.server.auth.settings import ClientRegistrationOptions, RevocationOptions
 from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
 from pydantic import AnyHttpUrl
@@ -87,12 +87,21 @@ class SdkIssuer(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken
             document = {"resource": f"{origin}/mcp", "authorization_servers": [f"{origin}/"]}
             return JSONResponse({**document, "scopes_supported": [SCOPE], **server.metadata})
 
+        own, registers = AnyHttpUrl(f"{origin}/"), ClientRegistrationOptions(enabled=True, valid_scopes=self.scopes)
+        self.adds = {"iss": f"{origin}/"}
+
+        async def about(request: Request) -> Response:
+            document = build_metadata(own, None, registers, RevocationOptions(enabled=True))
+            says = {"authorization_response_iss_parameter_supported": True}
+            return JSONResponse(document.model_dump(mode="json", exclude_none=True) | says)
+
         routes = create_auth_routes(
             self,
-            AnyHttpUrl(f"{origin}/"),
-            client_registration_options=ClientRegistrationOptions(enabled=True, valid_scopes=self.scopes),
+            own,
+            client_registration_options=registers,
             revocation_options=RevocationOptions(enabled=True),
         )
+        routes.insert(0, Route("/.well-known/oauth-authorization-server", endpoint=about))
         routes.append(Route("/.well-known/oauth-protected-resource/mcp", endpoint=resource))
         routes.append(Route("/page", endpoint=self._page))
         routes.append(Route("/page/done", endpoint=self._done))

@@ -2,7 +2,7 @@
 
 import hmac
 from base64 import urlsafe_b64encode
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from urllib.parse import parse_qsl, urlencode, urlsplit
@@ -10,7 +10,6 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 from wicketgate.login.discovery import Issuer, Resource
 from wicketgate.login.failures import Declined, Distrusted, NotOffered, Refused
 from wicketgate.login.registrar import Registration, error_code
-from wicketgate.net.client import origin
 from wicketgate.net.outgoing import shown_origin
 
 OFFLINE = "offline_access"
@@ -68,18 +67,16 @@ def authorization(
     state: str,
     verifier: str,
     more: Mapping[str, str] | None = None,
-    is_named: bool = True,
 ) -> Pending:
     """Write the request. *resource* is empty where it is left out. *state* and *verifier* are random, 43 characters.
-    *is_named*: the operator has named the issuer. Raises Distrusted if the issuer does not say that it checks PKCE, or
-    leads to a page that may be another's."""
+    Raises Distrusted if the issuer does not say that it checks PKCE, or its page decides what is decided here."""
     if registration.issuer != issuer.issuer:
         raise Distrusted("a registration is used at its own issuer only")
     if not issuer.authorization_endpoint:
         raise NotOffered(f"the issuer at {shown_origin(issuer.issuer)} has no authorization endpoint")
     if not issuer.s256:
         raise Distrusted(f"the issuer at {shown_origin(issuer.issuer)} does not say that it checks PKCE with S256")
-    _check_page(issuer, is_named=is_named)
+    _check_page(issuer)
     query = {name: value for name, value in (more or {}).items() if name not in OWN_PARAMETERS}
     query |= {
         "response_type": "code",
@@ -98,18 +95,20 @@ def authorization(
     return Pending(url, state, verifier, issuer, registration, resource, scopes)
 
 
-def _check_page(issuer: Issuer, *, is_named: bool) -> None:
+def _check_page(issuer: Issuer) -> None:
     page, shown = issuer.authorization_endpoint, shown_origin(issuer.issuer)
     # Some servers read ``;`` as ``&``.
     there = {name for name, _ in parse_qsl(urlsplit(page).query.replace(";", "&"), keep_blank_values=True)}
     if decided_here := sorted(there & OWN_PARAMETERS):
         raise Distrusted(f"authorization_endpoint of the issuer at {shown} has {decided_here[0]} in its query")
-    # The page may be that of an honest issuer, whose answers this one would be given.
-    if not (is_named or issuer.says_issuer) and origin(page) != origin(issuer.issuer):
-        raise Distrusted(
-            f"the issuer at {shown} has its login page at {shown_origin(page)}, and does not say that its answers name"
-            " their issuer: if it is to be trusted, write it into oauth.issuer"
-        )
+
+
+def came_of(pairs: Sequence[tuple[str, str]]) -> Mapping[str, str]:
+    """The query parameters of an answer; none of one that names a parameter twice (RFC 6749 §3.1), nor of one whose
+    ``iss`` comes first: a hostile issuer may have registered the gate elsewhere with an address that has it."""
+    came = dict(pairs)
+    names = [name for name, _ in pairs if name in ("iss", "code", "error", "state")]
+    return came if len(came) == len(pairs) and names[:1] != ["iss"] else {}
 
 
 def code_of(pending: Pending, came: Mapping[str, str]) -> str:

@@ -8,7 +8,15 @@ from typing import Literal
 from wicketgate.login import token_endpoint
 from wicketgate.login.authorize import Pending, asked_scopes, authorization, code_of
 from wicketgate.login.carrier import Carrier
-from wicketgate.login.discovery import Discovery, Issuer, Resource, discover, issuer_again
+from wicketgate.login.discovery import (
+    Discovery,
+    Issuer,
+    Resource,
+    check_answers,
+    check_endpoints,
+    discover,
+    issuer_again,
+)
 from wicketgate.login.failures import ClientInvalid
 from wicketgate.login.registrar import GivenClient, Registration, Way, redirect_uri_at, registration, way_at
 from wicketgate.login.token_endpoint import Client
@@ -78,9 +86,17 @@ class LoginClient:
         """The refusal of the server to a request without a credential; None if it does not."""
         return await self._carrier.refusal_at(self.plan.server_url)
 
-    async def find(self, refusal: Refusal | None = None) -> Discovery:
-        """The server's issuer now. Raises LoginFailure, as all methods do."""
+    async def look(self, refusal: Refusal | None = None) -> Discovery:
+        """The server's issuer now, be it trusted or not. Raises LoginFailure, as all methods do."""
         return await self._carrier.run(discover(self.plan.server_url, refusal, self.plan.issuer))
+
+    async def find(self, refusal: Refusal | None = None) -> Discovery:
+        """The server's issuer now, for a login."""
+        found = await self.look(refusal)
+        if not self._is_named(found.issuer):
+            check_endpoints(found.issuer)
+            check_answers(found.issuer)
+        return found
 
     async def begin(
         self,
@@ -161,7 +177,6 @@ class LoginClient:
             state=state,
             verifier=verifier,
             more=plan.authorize_params,
-            is_named=self._is_named(found.issuer),
         )
 
     async def finish(self, pending: Pending, came: Mapping[str, str]) -> Login:
@@ -207,7 +222,10 @@ class LoginClient:
 
     async def issuer(self, url: str) -> Issuer:
         """The issuer at *url*, which this server named before, as it is now."""
-        return await self._carrier.run(issuer_again(url, self.plan.server_url))
+        issuer = await self._carrier.run(issuer_again(url, self.plan.server_url))
+        if not self._is_named(issuer):
+            check_endpoints(issuer)
+        return issuer
 
     def _client(self, own: Registration, issuer: Issuer) -> Client:
         assertion = self._assertion

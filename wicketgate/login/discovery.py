@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from wicketgate.login.failures import Distrusted, NotOffered
+from wicketgate.login.failures import Distrusted, IssuerUnnamed, NotOffered
 from wicketgate.login.steps import Answer, Steps, check_there, get
 from wicketgate.net.challenge import Refusal
 from wicketgate.net.client import origin
@@ -63,7 +63,7 @@ def discover(server_url: str, refusal: Refusal | None = None, wanted: str = "") 
     Raises NotOffered without metadata, Distrusted for metadata of something else, IssuerAway while it cannot be known.
     """
     resource = yield from _resource_of(server_url, refusal)
-    if resource is None and not wanted:
+    if resource is None and wanted.rstrip("/") in ("", _origin_of(server_url)):
         # Servers of 2025-03-26 are their own issuers, and may have no document at all.
         issuer = yield from _own_issuer(server_url)
         return Discovery(Resource(_canonical(server_url)), issuer)
@@ -86,6 +86,30 @@ def issuer_again(issuer: str, server_url: str) -> Steps[Issuer]:
     if issuer == _origin_of(server_url):
         return (yield from _own_issuer(server_url))
     return (yield from issuer_of(issuer))
+
+
+def check_endpoints(issuer: Issuer) -> None:
+    """The endpoints of an issuer that the operator has not named have to be its own: a hostile one could name those of
+    another (ACCESS-310). Raises IssuerUnnamed."""
+    own = {
+        "token_endpoint": issuer.token_endpoint,
+        "registration_endpoint": issuer.registration_endpoint,
+        "revocation_endpoint": issuer.revocation_endpoint,
+    }
+    for name, url in own.items():
+        if url and origin(url) != origin(issuer.issuer):
+            raise _unnamed(f"has its {name} at {shown_origin(url)}", issuer)
+
+
+def check_answers(issuer: Issuer) -> None:
+    """The answers of an issuer that the operator has not named have to name it. Where a client is registered, where
+    browsers are sent on and with whose address, a hostile one decides (ACCESS-311). Raises IssuerUnnamed."""
+    if not issuer.says_issuer:
+        raise _unnamed("does not promise that its answers name it (iss, RFC 9207), so they may be another's", issuer)
+
+
+def _unnamed(what: str, issuer: Issuer) -> IssuerUnnamed:
+    return IssuerUnnamed(f"the issuer {what}: if you trust it, name it at this upstream: oauth.issuer: {issuer.issuer}")
 
 
 def resource_urls(server_url: str, named: str = "") -> list[str]:

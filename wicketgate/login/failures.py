@@ -56,6 +56,12 @@ class Distrusted(LoginFailure):
     why = "its login cannot be trusted"
 
 
+class IssuerUnnamed(Distrusted):
+    """An issuer that a tool server names, and whose answers could be another's, without the word of the operator."""
+
+    why = "its operator has to name its issuer first (oauth.issuer)"
+
+
 class Refused(LoginFailure):
     """The issuer refused with *code*, an error of OAuth that is none of the above."""
 

@@ -107,7 +107,7 @@ class LoginSource:
         """Raises GrantInvalid if the server takes tokens of another issuer now: the login is of no more use, and what
         is known of its client must not be shown to the other one."""
         try:
-            found = await self._client.find(refusal)
+            found = await self._client.look(refusal)
         except (NotOffered, Distrusted):
             return
         if found.issuer.issuer != login.tokens.issuer:

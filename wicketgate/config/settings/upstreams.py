@@ -144,7 +144,8 @@ class OAuthSettings(Section):
     grant: Literal["login", "client_credentials"] = "login"
     """Without *token_url*: log in as a person, or as the client itself."""
     issuer: str = ""
-    """The issuer at which *client_id* is registered, or the one to take if the server names several."""
+    """The issuer at which *client_id* is registered, or the one to take. One that does not promise ``iss`` has to be
+    named here."""
     client_id: str = ""
     """The name by which the issuer knows this client. Without it, the gateway registers itself."""
     client_secret: SecretStr | None = None
