@@ -1,8 +1,9 @@
 """The gate as a client of an issuer: registered by hand, by a document of its own, or by asking (RFC 7591).
 
 A registration belongs to one issuer and one redirect address, and is used with no other. Each issuer has a redirect
-address of its own, so that a code of one is never sent to another (mix-up, RFC 9700 §4.4; ACCESS-250). An issuer is
-only as safe as the weakest client of the gate that it may show another one, so each way to be a client has its own too.
+address of its own, so that a code of one is never sent to another (mix-up, RFC 9700 §4.4; ACCESS-250); one that has
+the gate registered elsewhere with that address is held off by its answers (ACCESS-311). An issuer is only as safe as
+the weakest client of the gate that it may show another one, so each way to be a client has its own too.
 """
 
 import re

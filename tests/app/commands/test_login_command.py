@@ -99,6 +99,31 @@ async def test_a_login_that_is_declined_is_said_so_and_not_kept(tmp_path: Path) 
         assert not list(tmp_path.rglob("*.login"))
 
 
+@requirement("ACCESS-313")
+@pytest.mark.parametrize(
+    ("command", "more"),
+    [
+        (("login", "locked", "--no-browser"), {"oauth": {}}),
+        (("check",), {"credentials": "user"}),
+    ],
+)
+async def test_an_issuer_that_the_operator_has_to_name_is_said(
+    tmp_path: Path, command: tuple[str, ...], more: dict[str, object]
+) -> None:
+    async with Issuer() as on:
+        on.metadata["authorization_response_iss_parameter_supported"] = None
+        entries = [{"name": "locked", "url": on.server_url, **more}]
+        settings = {"server": {"public_url": "http://127.0.0.1:1"}, "upstreams": entries}
+        file = tmp_path / "wicketgate.yaml"
+        file.write_text(json.dumps({"model": {"provider": "scripted"}, **settings}))
+        env = {"XDG_STATE_HOME": str(tmp_path)}
+        async with program("app", *command, "--config", str(file), env=env) as running:
+            assert await running.ended() == 1
+            said = " ".join((running.stdout + running.stderr).split())
+        assert f"oauth.issuer: {on.issuer}" in said
+        assert not on.registered
+
+
 class Narrow(Issuer):
     """Lets nobody call its tool whose token lacks a scope of *needs*."""
 
