@@ -21,6 +21,7 @@ from wicketgate.net.connection import HttpConnection
 from wicketgate.net.dial import Route, connect, route_to
 from wicketgate.net.outgoing import (
     AnswerAbandoned,
+    AnswerTimedOut,
     AnswerTooLarge,
     NotSendable,
     Origin,
@@ -47,6 +48,8 @@ class Room(Protocol):
     """Memory for large bodies (``wicketgate.answer_room``)."""
 
     async def take(self, size: int) -> None: ...
+
+    async def in_time(self, reading: Coroutine[Any, Any, bytes]) -> bytes: ...
 
     def shrink(self, size: int) -> None: ...
 
@@ -89,21 +92,29 @@ class Body(httpx.AsyncByteStream):
     async def gather(self, max_bytes: int, room: Room | None = None) -> tuple[bytearray, bool]:
         """As ``read_bounded``, in the buffer that grew with the pieces, because a copy of a large body takes long.
 
-        More than a megabyte is read only when *room* has been taken for the whole.
+        More than a megabyte is read only when *room* has been taken for the whole. Raises AnswerTimedOut when it does
+        not come in time.
         """
         data, taken = bytearray(), False
-        while piece := await self._read_in_time():
+        while True:
+            try:
+                piece = await (self._read_in_time() if room is None else room.in_time(self._read_in_time()))
+            except TimeoutError:
+                raise AnswerTimedOut("the answer did not come to its end in time") from None
+            if not piece:
+                break
             if room is not None and not taken and len(data) + len(piece) > _LARGE_BYTES:
                 declared = None if self._connection is None else self._connection.declared_bytes
                 await room.take(max_bytes if declared is None else min(declared, max_bytes))
                 taken = True
             data += piece
             if len(data) > max_bytes:
-                del data[max_bytes:]
-                return data, True
+                break
+        cut = len(data) > max_bytes
+        del data[max_bytes:]
         if room is not None:
             room.shrink(len(data))
-        return data, False
+        return data, cut
 
     def pass_on(self, take: Callable[[bytes], bool] | None) -> None:
         """As HttpConnection's, until the response is closed. Nothing is offered of a body that has to be decoded."""

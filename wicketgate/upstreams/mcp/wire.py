@@ -170,7 +170,8 @@ def _mended(data: bytes | bytearray) -> bytes | None:
 class LineReader:
     """Cuts a stream into lines: incremental, in linear time, holding one bounded line at most.
 
-    A line of more than *max_bytes* is dropped: *too_long* gets its first and last bytes, which may hold an id.
+    A line of more than *max_bytes* is dropped: *too_long* gets its first and last bytes, which may hold an id. So does
+    ``drop`` with the line that is not complete yet.
     """
 
     def __init__(self, too_long: Callable[[bytes, bytes], None], max_bytes: int = MAX_MESSAGE_BYTES) -> None:
@@ -184,6 +185,17 @@ class LineReader:
     def open_bytes(self) -> int:
         """The size of the line that is not complete yet."""
         return len(self._open)
+
+    @property
+    def is_between(self) -> bool:
+        """True if no line has begun, neither one to drop."""
+        return not self._open and self._head is None
+
+    def drop(self) -> bytes:
+        """Drops the open line, the rest of it too. Returns its first bytes."""
+        self._head, self._tail = bytes(self._open[:SHOWN]), bytes(self._open[-SHOWN:])
+        self._open = bytearray()
+        return self._head
 
     def feed(self, data: bytes) -> list[bytes | bytearray]:
         """The lines that *data* completed, in order, without their ends; blank ones are left out."""
@@ -213,5 +225,4 @@ class LineReader:
             return
         self._open += piece
         if len(self._open) > self._max_bytes:
-            self._head, self._tail = bytes(self._open[:SHOWN]), bytes(self._open[-SHOWN:])
-            self._open = bytearray()
+            self.drop()
