@@ -8,11 +8,11 @@ share the slots of an upstream.
 
 import asyncio
 import os
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from contextlib import suppress
 from contextvars import ContextVar
+from math import inf
 from pathlib import Path
-from typing import Any
 
 from wicketgate.fleet.slots import CallSlots, shared_slots
 
@@ -35,18 +35,17 @@ class AnswerHold:
         self._room: CallSlots | None = None
         self._closed = False
         self.bytes = 0
-        self.end_by: float | None = None
-        """When the answer that is being read must be whole, in the loop's time; None if none is."""
+        self.end_by = inf
+        """When the answer that is being read must be whole, in the loop's time."""
 
     async def take(self, size: int) -> None:
         """Gives back what it holds, then waits for room for *size* bytes, or for four fifths of all if that is less.
         Raises TimeoutError."""
         self.shrink(0)
-        loop = asyncio.get_running_loop()
         room = shared_slots("answers", lambda: room_bytes(memory_bytes()))
         size = min(size, room.most * 4 // 5)
         if not room.enter(self._actor, size):
-            turn = loop.create_task(room.wait(self._actor, size))
+            turn = asyncio.get_running_loop().create_task(room.wait(self._actor, size))
             async with asyncio.timeout(HOLD_S if self._waits is not None else None):
                 try:
                     while not (await asyncio.wait([turn], timeout=1.0))[0]:
@@ -57,23 +56,11 @@ class AnswerHold:
                         room.leave(self._actor, size)
                     raise
         self._set(room, size)
-        self.end_by = loop.time() + HOLD_S
-
-    async def in_time(self, reading: Coroutine[Any, Any, bytes]) -> bytes:
-        """Returns what *reading* gives of the answer. Raises TimeoutError, and then holds nothing, when the answer is
-        not whole in time."""
-        if self.end_by is None:
-            return await reading
-        try:
-            async with asyncio.timeout_at(self.end_by):
-                return await reading
-        except TimeoutError:
-            self.shrink(0)
-            raise
+        self.end_by = asyncio.get_running_loop().time() + HOLD_S
 
     def shrink(self, size: int) -> None:
         """Gives back all but *size* bytes: the answer is whole, or dropped."""
-        self.end_by = None
+        self.end_by = inf
         if size < self.bytes and self._room is not None:
             self._room.leave(self._actor, self.bytes - size)
             self.bytes = size
@@ -83,7 +70,7 @@ class AnswerHold:
         self.shrink(0)
         self._actor = other._actor
         self._set(other._room, other.bytes)
-        other.bytes, other.end_by = 0, None
+        other.bytes, other.end_by = 0, inf
 
     def close(self) -> None:
         """Gives back what it holds, and from now on at once what it takes: a background task may outlast the call."""

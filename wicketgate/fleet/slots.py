@@ -33,7 +33,7 @@ class CallSlots:
 
     def __init__(self, most: int, most_waiting: int = sys.maxsize, per_actor: int | None = None) -> None:
         self.most = most
-        self._per_actor = per_actor
+        self.per_actor = per_actor
         self._most_waiting = most_waiting
         self._held: dict[str, int] = {}
         # In the order of being served: the actor who got a slot last stands last.
@@ -90,7 +90,7 @@ class CallSlots:
         self._held[actor] = self._held.get(actor, 0) + weight
 
     def _may_take(self, actor: str, weight: int) -> bool:
-        return full_scope(self._held.get(actor, 0), self.running + weight - 1, self.most, self._per_actor) is None
+        return full_scope(self._held.get(actor, 0), self.running + weight - 1, self.most, self.per_actor) is None
 
     def _fill(self) -> None:
         while self._queues and self.running < self.most:

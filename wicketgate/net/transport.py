@@ -21,7 +21,6 @@ from wicketgate.net.connection import HttpConnection
 from wicketgate.net.dial import Route, connect, route_to
 from wicketgate.net.outgoing import (
     AnswerAbandoned,
-    AnswerTimedOut,
     AnswerTooLarge,
     NotSendable,
     Origin,
@@ -45,11 +44,11 @@ _LARGE_BYTES = 1 << 20
 
 
 class Room(Protocol):
-    """Memory for large bodies (``wicketgate.answer_room``)."""
+    """Memory for large bodies (``wicketgate.answer_room``), and when one that has room must be whole."""
+
+    end_by: float
 
     async def take(self, size: int) -> None: ...
-
-    async def in_time(self, reading: Coroutine[Any, Any, bytes]) -> bytes: ...
 
     def shrink(self, size: int) -> None: ...
 
@@ -74,7 +73,8 @@ class Body(httpx.AsyncByteStream):
         self._finish = finish
         self._connection = None if decode is not None else connection
         self._max_bytes = max_bytes
-        self._read_s = read_s
+        self._read_s = inf if read_s is None else read_s
+        self._end_by = inf
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         left = self._max_bytes
@@ -92,29 +92,21 @@ class Body(httpx.AsyncByteStream):
     async def gather(self, max_bytes: int, room: Room | None = None) -> tuple[bytearray, bool]:
         """As ``read_bounded``, in the buffer that grew with the pieces, because a copy of a large body takes long.
 
-        More than a megabyte is read only when *room* has been taken for the whole. Raises AnswerTimedOut when it does
-        not come in time.
+        More than a megabyte is read only when *room* has been taken for the whole.
         """
         data, taken = bytearray(), False
-        while True:
-            try:
-                piece = await (self._read_in_time() if room is None else room.in_time(self._read_in_time()))
-            except TimeoutError:
-                raise AnswerTimedOut("the answer did not come to its end in time") from None
-            if not piece:
-                break
+        while piece := await self._read_in_time():
             if room is not None and not taken and len(data) + len(piece) > _LARGE_BYTES:
                 declared = None if self._connection is None else self._connection.declared_bytes
                 await room.take(max_bytes if declared is None else min(declared, max_bytes))
-                taken = True
+                taken, self._end_by = True, room.end_by
             data += piece
             if len(data) > max_bytes:
-                break
-        cut = len(data) > max_bytes
-        del data[max_bytes:]
+                del data[max_bytes:]
+                return data, True
         if room is not None:
             room.shrink(len(data))
-        return data, cut
+        return data, False
 
     def pass_on(self, take: Callable[[bytes], bool] | None) -> None:
         """As HttpConnection's, until the response is closed. Nothing is offered of a body that has to be decoded."""
@@ -138,8 +130,7 @@ class Body(httpx.AsyncByteStream):
         self.read, self.watch, self._connection = _closed, _ignored, None
 
     def _read_in_time(self) -> Coroutine[Any, Any, bytes]:
-        if self._read_s is not None:
-            self.watch(asyncio.get_running_loop().time() + self._read_s)
+        self.watch(min(self._end_by, asyncio.get_running_loop().time() + self._read_s))
         return self.read()
 
 

@@ -1,4 +1,4 @@
-"""Large answers that don't come to their end, or find no room, keep nothing from other servers (UP-275 to UP-278)."""
+"""Large answers that don't come to their end, or find no room, keep nothing from other servers (UP-275 to UP-277)."""
 
 import asyncio
 import sys
@@ -129,5 +129,6 @@ async def test_an_answer_over_http_that_stalls_half_way_gives_its_room_back(
         with pytest.raises(Malformed, match=UNFINISHED):
             await call(calls)
         hold_in_force.reset(mark)
+        own.close()
         assert slots.running == 0
     assert f"scripted {UNFINISHED}; its room in memory was taken back" in caplog.text

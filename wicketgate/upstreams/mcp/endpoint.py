@@ -7,6 +7,7 @@ import asyncio
 import base64
 from collections.abc import Mapping
 from contextlib import suppress
+from math import inf
 from typing import Any
 from urllib.parse import unquote, urljoin, urlsplit
 
@@ -183,7 +184,7 @@ class EventStream:
     ) -> None:
         self.hold = hold
         if hold is not None:
-            hold.shrink(hold.bytes)  # an event of a stream that this one resumes is not read any more
+            hold.end_by = inf  # an event of a stream that this one resumes is not read any more
         self._body = body_of(response)
         self._decoder = SseDecoder(max_bytes, max_bytes)
         self._decoder.last_id = last_id
@@ -206,9 +207,11 @@ class EventStream:
     async def read(self) -> list[SseEvent] | None:
         """The events that the next piece completed; None at the end. Raises Gone and Malformed."""
         try:
-            if self.hold is not None and self.hold.end_by is None and self._decoder.open_bytes > VERY_LARGE_BYTES:
-                await self.hold.take(self._max_bytes)
-            data = await (self._body.read() if self.hold is None else self.hold.in_time(self._body.read()))
+            if self.hold is not None:
+                if self.hold.end_by == inf and self._decoder.open_bytes > VERY_LARGE_BYTES:
+                    await self.hold.take(self._max_bytes)
+                self._body.watch(self.hold.end_by)
+            data = await self._body.read()
             events = list(self._decoder.feed(data)) if data else None
             if self.hold is not None and self._decoder.open_bytes <= VERY_LARGE_BYTES:
                 self.hold.shrink(max((len(event.data) for event in events or ()), default=0))

@@ -2,13 +2,13 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager, closing, suppress
 from typing import Any
 
 from wicketgate.answer_room import AnswerHold
 from wicketgate.net import Credentials, HttpClient, Outgoing, make_http_client
 from wicketgate.upstreams.mcp import wire
-from wicketgate.upstreams.mcp.call import CONNECTION_LOST, Call, Gone, Malformed, Unfinished, no_mcp
+from wicketgate.upstreams.mcp.call import CONNECTION_LOST, Call, Gone, Malformed, no_mcp
 from wicketgate.upstreams.mcp.client import Connection, Lost
 from wicketgate.upstreams.mcp.endpoint import EVENTS, FAILURES, Endpoint, EventStream, kind_of, leave
 from wicketgate.upstreams.mcp.eras import Agreement
@@ -113,19 +113,13 @@ class _Sse:
 
     async def _read(self, stream: EventStream, hold: AnswerHold) -> None:
         """Take messages until the stream ends, which ends the connection."""
-        how = CONNECTION_LOST
-        try:
-            with closing(hold):
-                while (events := await stream.read()) is not None:
-                    for event in events:
-                        message = wire.decode(event.data)
-                        if message is None:
-                            self.exchange.broken(event.data)
-                        weight = 1 if message is None else self.exchange.take(message, hold=hold)
-                        await self._unasked.rest(weight_of(weight, len(event.data)))
-        except Unfinished as error:
-            how = f"it {error}"
-        except (Gone, Malformed):
-            pass
-        self.exchange.close(how)
-        self._lost(how)
+        with suppress(Gone, Malformed), closing(hold):
+            while (events := await stream.read()) is not None:
+                for event in events:
+                    message = wire.decode(event.data)
+                    if message is None:
+                        self.exchange.broken(event.data)
+                    weight = 1 if message is None else self.exchange.take(message, hold=hold)
+                    await self._unasked.rest(weight_of(weight, len(event.data)))
+        self.exchange.close(CONNECTION_LOST)
+        self._lost(CONNECTION_LOST)

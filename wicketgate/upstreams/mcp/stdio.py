@@ -14,11 +14,10 @@ from time import monotonic
 from typing import Any
 
 from wicketgate import answer_room
-from wicketgate.answer_room import AnswerHold
 from wicketgate.heavy_work import VERY_LARGE_BYTES
 from wicketgate.net.outgoing import NOT_REACHED, trouble_of
 from wicketgate.upstreams.mcp import wire
-from wicketgate.upstreams.mcp.call import CONNECTION_LOST, Call, Gone, Malformed, Unfinished, too_large
+from wicketgate.upstreams.mcp.call import CONNECTION_LOST, Call, Gone, Unfinished, too_large
 from wicketgate.upstreams.mcp.child_process import GRACE_S, Child, ChildEnded, ChildProcess
 from wicketgate.upstreams.mcp.client import Connection, Lost
 from wicketgate.upstreams.mcp.eras import Agreement
@@ -109,21 +108,17 @@ class StdioConnection:
         self._lost = lost
         self._lines = LineReader(self._too_long, max_bytes)
         self._max_bytes = max_bytes
-        self._hold = AnswerHold(name, self.exchange.note_life)
+        self._hold = answer_room.AnswerHold(name, self.exchange.note_life)
         self._waiting = False
-        self._ending: asyncio.TimerHandle | None = None
-        self._unread: Malformed = too_large(max_bytes)
-        self._loop = asyncio.get_running_loop()
         self._line_at = 0.0
         self._errors = ErrorLog(name, last_words)
-        self._unasked = Pace(UNASKED_A_SECOND, UNASKED_AT_ONCE, self._loop.time)
+        self._unasked = Pace(UNASKED_A_SECOND, UNASKED_AT_ONCE, asyncio.get_running_loop().time)
         self._warned: set[str] = set()
         self._how = CONNECTION_LOST
         self._over = asyncio.Event()
 
     async def close(self) -> None:
         await self.exchange.background.close()
-        self._ended_line()
         self._hold.close()
         await self.child.stop()
 
@@ -150,10 +145,10 @@ class StdioConnection:
 
     def output(self, data: bytes) -> None:
         unasked = 0
-        if b"\n" in data or self._lines.is_between:
-            self._line_at = self._loop.time()
-        if self._loop.time() - self._line_at < answer_room.HOLD_S:
-            self.exchange.heard += b"\n" not in data  # a long message is on its way
+        if b"\n" in data or not self._lines.open_bytes:
+            self._line_at = monotonic()
+        if b"\n" not in data and monotonic() - self._line_at < answer_room.HOLD_S:
+            self.exchange.heard += 1  # a long message is on its way
         for line in self._lines.feed(data):
             message = wire.decode(line)
             if message is None:
@@ -164,7 +159,7 @@ class StdioConnection:
                 self._hold.shrink(len(line))
                 unasked += weight_of(self.exchange.take(message, hold=self._hold), len(line))
         if self._lines.open_bytes <= VERY_LARGE_BYTES:
-            self._ended_line()
+            self._hold.shrink(0)
         elif self.exchange.is_idle:
             self._drop("nobody waits for it")
         elif not (self._hold.bytes or self._waiting):
@@ -176,33 +171,29 @@ class StdioConnection:
             self.child.rest(pause_s)
 
     async def _make_room(self) -> None:
-        """Reads on in a large line when there is room for it, or without it if there is none in time."""
+        """Reads on in a large line when there is room for it; past it if there is none in time."""
         # A server that is not read is not silent.
         try:
             await self._hold.take(self._max_bytes)
         except TimeoutError:
-            self._drop("there was no room for it")
-        else:
-            self._line_at = self._loop.time()
-            self._ending = self._loop.call_later(answer_room.HOLD_S, self._drop, "it did not come to its end")
+            if self._lines.open_bytes > VERY_LARGE_BYTES:  # a shared server's line was read all the same
+                self._drop("there was no room for it")
+        self._line_at = monotonic()
+        asyncio.get_running_loop().call_later(answer_room.HOLD_S, self._expire, self._hold.end_by)
         self._waiting = False
         if self._lines.open_bytes <= VERY_LARGE_BYTES:
-            self._ended_line()  # a shared server's line was read all the same
+            self._hold.shrink(0)
         self.child.read_on()
 
-    def _ended_line(self) -> None:
-        self._hold.shrink(0)
-        if self._ending is not None:
-            self._ending.cancel()
-            self._ending = None
+    def _expire(self, end_by: float) -> None:
+        if self._hold.bytes and self._hold.end_by == end_by:
+            self._drop("it did not come to its end")
 
     def _drop(self, why: str) -> None:
         """Drops the large line that is being read, and gives its room to others."""
-        self._ended_line()
-        if self._lines.open_bytes:
-            self._warn_once(f"writes a line of more than a megabyte that is passed over: {why}")
-            self._unread = Unfinished()
-            self.exchange.unreadable(wire.answered_id(self._lines.drop(), b""), self._unread)
+        self._hold.shrink(0)
+        self._warn_once(f"writes a line of more than a megabyte that is passed over: {why}")
+        self.exchange.unreadable(wire.answered_id(self._lines.drop(), b""), Unfinished())
 
     def errors(self, data: bytes) -> None:
         self._errors.feed(data)
@@ -219,10 +210,8 @@ class StdioConnection:
         self.exchange.unreadable(request_id.decode().strip('"'), too_large(self._max_bytes))
 
     def _too_long(self, head: bytes, tail: bytes) -> None:
-        unread, self._unread = self._unread, too_large(self._max_bytes)
-        if not isinstance(unread, Unfinished):
-            log.warning("%s: a line of more than %d bytes was passed over", self._name, self._max_bytes)
-        self.exchange.unreadable(wire.answered_id(head, tail), unread)
+        log.warning("%s: a line of more than %d bytes was passed over", self._name, self._max_bytes)
+        self.exchange.unreadable(wire.answered_id(head, tail), too_large(self._max_bytes))
 
     def _warn_once(self, what: str) -> None:
         if what not in self._warned:

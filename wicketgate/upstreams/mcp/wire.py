@@ -170,8 +170,7 @@ def _mended(data: bytes | bytearray) -> bytes | None:
 class LineReader:
     """Cuts a stream into lines: incremental, in linear time, holding one bounded line at most.
 
-    A line of more than *max_bytes* is dropped: *too_long* gets its first and last bytes, which may hold an id. So does
-    ``drop`` with the line that is not complete yet.
+    A line of more than *max_bytes* is dropped: *too_long* gets its first and last bytes, which may hold an id.
     """
 
     def __init__(self, too_long: Callable[[bytes, bytes], None], max_bytes: int = MAX_MESSAGE_BYTES) -> None:
@@ -183,19 +182,13 @@ class LineReader:
 
     @property
     def open_bytes(self) -> int:
-        """The size of the line that is not complete yet."""
-        return len(self._open)
-
-    @property
-    def is_between(self) -> bool:
-        """True if no line has begun, neither one to drop."""
-        return not self._open and self._head is None
+        """The size of the line that is not complete yet; 1 of one that is dropped."""
+        return len(self._open) + (self._head is not None)
 
     def drop(self) -> bytes:
-        """Drops the open line, the rest of it too. Returns its first bytes."""
-        self._head, self._tail = bytes(self._open[:SHOWN]), bytes(self._open[-SHOWN:])
-        self._open = bytearray()
-        return self._head
+        """Drops the line that is not complete yet, its end too. Returns its first bytes."""
+        head, self._open, self._head = bytes(self._open[:SHOWN]), bytearray(), b""
+        return head
 
     def feed(self, data: bytes) -> list[bytes | bytearray]:
         """The lines that *data* completed, in order, without their ends; blank ones are left out."""
@@ -214,9 +207,9 @@ class LineReader:
         """The open line with its *end*; empty if it was too long."""
         self._keep(end)
         line, self._open = self._open, bytearray()
-        if self._head is not None:
+        if self._head:
             self._too_long(self._head, self._tail)
-            self._head, self._tail = None, b""
+        self._head, self._tail = None, b""
         return line
 
     def _keep(self, piece: bytes | bytearray) -> None:
@@ -225,4 +218,5 @@ class LineReader:
             return
         self._open += piece
         if len(self._open) > self._max_bytes:
-            self.drop()
+            self._head, self._tail = bytes(self._open[:SHOWN]), bytes(self._open[-SHOWN:])
+            self._open = bytearray()
