@@ -25,12 +25,12 @@ class NoThreadLeft(Exception):
 
 class DaemonThreads:
     """At most *limit* threads, made when they are first needed, ended by ``close`` when they are idle. They are shared
-    among actors as the slots of an upstream are (``fleet/slots.py``)."""
+    among actors as the slots of an upstream are (``fleet/slots.py``), or each actor gets at most *per_actor*."""
 
-    def __init__(self, limit: int, name: str) -> None:
+    def __init__(self, limit: int, name: str, per_actor: int | None = None) -> None:
         self._limit = limit
         self._name = name
-        self._slots = CallSlots(limit)
+        self._slots = CallSlots(limit, per_actor=per_actor)
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._threads = 0
         self._idle = 0
@@ -43,7 +43,7 @@ class DaemonThreads:
         Waits for a free thread; raises NoThreadLeft at once if none can become free for *actor*. A caller that leaves
         early takes the function back only if it has not begun.
         """
-        if full_scope(self.abandoned[actor], self.abandoned.total(), self._limit, None):
+        if full_scope(self.abandoned[actor], self.abandoned.total(), self._limit, self._slots.per_actor):
             raise NoThreadLeft
         if not self._slots.enter(actor):
             await self._slots.wait(actor)

@@ -36,7 +36,10 @@ def main() -> None:
     for line in sys.stdin.buffer:
         asked = json.loads(line)
         if "id" in asked:
-            sys.stdout.buffer.writelines([*answer(asked), b"\n"])
+            pieces = [*answer(asked), b"\n"]
+            if asked.get("params", {}).get("arguments", {}).get("unfinished"):
+                pieces = pieces[:-2]
+            sys.stdout.buffer.writelines(pieces)
             sys.stdout.buffer.flush()
 
 

@@ -27,12 +27,13 @@ class SlotRefused(Exception):
 class CallSlots:
     """At most *most* running, *most_waiting* waiting. Where there is room, ``enter`` is all that it costs.
 
-    A call may have the *weight* of several, at most four fifths of *most*. Lighter calls don't pass a heavy one that
-    waits, unless their actors hold less.
+    An actor gets at most *per_actor* if that is set, and its share otherwise. A call may have the *weight* of several,
+    at most four fifths of *most*. Lighter calls don't pass a heavy one that waits, unless their actors hold less.
     """
 
-    def __init__(self, most: int, most_waiting: int = sys.maxsize) -> None:
+    def __init__(self, most: int, most_waiting: int = sys.maxsize, per_actor: int | None = None) -> None:
         self.most = most
+        self.per_actor = per_actor
         self._most_waiting = most_waiting
         self._held: dict[str, int] = {}
         # In the order of being served: the actor who got a slot last stands last.
@@ -89,7 +90,7 @@ class CallSlots:
         self._held[actor] = self._held.get(actor, 0) + weight
 
     def _may_take(self, actor: str, weight: int) -> bool:
-        return full_scope(self._held.get(actor, 0), self.running + weight - 1, self.most, None) is None
+        return full_scope(self._held.get(actor, 0), self.running + weight - 1, self.most, self.per_actor) is None
 
     def _fill(self) -> None:
         while self._queues and self.running < self.most:

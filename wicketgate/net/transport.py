@@ -44,7 +44,9 @@ _LARGE_BYTES = 1 << 20
 
 
 class Room(Protocol):
-    """Memory for large bodies (``wicketgate.answer_room``)."""
+    """Memory for large bodies (``wicketgate.answer_room``), and when one that has room must be whole."""
+
+    end_by: float
 
     async def take(self, size: int) -> None: ...
 
@@ -71,7 +73,8 @@ class Body(httpx.AsyncByteStream):
         self._finish = finish
         self._connection = None if decode is not None else connection
         self._max_bytes = max_bytes
-        self._read_s = read_s
+        self._read_s = inf if read_s is None else read_s
+        self._end_by = inf
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         left = self._max_bytes
@@ -96,7 +99,7 @@ class Body(httpx.AsyncByteStream):
             if room is not None and not taken and len(data) + len(piece) > _LARGE_BYTES:
                 declared = None if self._connection is None else self._connection.declared_bytes
                 await room.take(max_bytes if declared is None else min(declared, max_bytes))
-                taken = True
+                taken, self._end_by = True, room.end_by
             data += piece
             if len(data) > max_bytes:
                 del data[max_bytes:]
@@ -127,8 +130,7 @@ class Body(httpx.AsyncByteStream):
         self.read, self.watch, self._connection = _closed, _ignored, None
 
     def _read_in_time(self) -> Coroutine[Any, Any, bytes]:
-        if self._read_s is not None:
-            self.watch(asyncio.get_running_loop().time() + self._read_s)
+        self.watch(min(self._end_by, asyncio.get_running_loop().time() + self._read_s))
         return self.read()
 
 

@@ -68,6 +68,13 @@ class Status(Malformed):
         self.scopes = scopes
 
 
+class Unfinished(Malformed):
+    """A large answer that had room and did not come to its end in time (UP-275)."""
+
+    def __init__(self) -> None:
+        super().__init__("did not come to the end of its answer in time")
+
+
 class Gone(Exception):
     """There is no connection, or no longer. *carried*: the request may have reached the server. *how*: a fixed phrase
     such as ``it ended with code 3``. *mend* is for the operator, and may name settings, paths and hosts."""

@@ -7,6 +7,7 @@ import asyncio
 import base64
 from collections.abc import Mapping
 from contextlib import suppress
+from math import inf
 from typing import Any
 from urllib.parse import unquote, urljoin, urlsplit
 
@@ -28,7 +29,7 @@ from wicketgate.net import (
     refusal_of,
     send_authorized,
 )
-from wicketgate.net.outgoing import NotHttp, trouble_of
+from wicketgate.net.outgoing import AnswerTimedOut, NotHttp, trouble_of
 from wicketgate.net.sse import SseDecoder, SseEvent
 from wicketgate.upstreams.mcp import wire
 from wicketgate.upstreams.mcp.call import (
@@ -36,6 +37,7 @@ from wicketgate.upstreams.mcp.call import (
     Gone,
     Malformed,
     Status,
+    Unfinished,
     no_answer,
     too_large,
 )
@@ -181,6 +183,8 @@ class EventStream:
         self, response: httpx.Response, max_bytes: int, last_id: str = "", hold: AnswerHold | None = None
     ) -> None:
         self.hold = hold
+        if hold is not None:
+            hold.end_by = inf  # an event of a stream that this one resumes is not read any more
         self._body = body_of(response)
         self._decoder = SseDecoder(max_bytes, max_bytes)
         self._decoder.last_id = last_id
@@ -203,15 +207,19 @@ class EventStream:
     async def read(self) -> list[SseEvent] | None:
         """The events that the next piece completed; None at the end. Raises Gone and Malformed."""
         try:
-            if self.hold is not None and not self.hold.bytes and self._decoder.open_bytes > VERY_LARGE_BYTES:
-                await self.hold.take(self._max_bytes)
+            if self.hold is not None:
+                if self.hold.end_by == inf and self._decoder.open_bytes > VERY_LARGE_BYTES:
+                    await self.hold.take(self._max_bytes)
+                self._body.watch(self.hold.end_by)
             data = await self._body.read()
             events = list(self._decoder.feed(data)) if data else None
-            if self.hold is not None and self.hold.bytes and self._decoder.open_bytes <= VERY_LARGE_BYTES:
+            if self.hold is not None and self._decoder.open_bytes <= VERY_LARGE_BYTES:
                 self.hold.shrink(max((len(event.data) for event in events or ()), default=0))
             return events
         except ProviderError:
             raise too_large(self._max_bytes) from None
+        except TimeoutError:
+            raise Unfinished from None
         except httpx.RequestError as error:
             raise failure_of(error) from None
 
@@ -257,6 +265,8 @@ def failure_of(error: httpx.RequestError, url: str = "") -> Gone | Malformed:
     match error:
         case AnswerUndecodable():
             return Malformed("gave an answer in a content coding that was not asked for")
+        case AnswerTimedOut() if not url:
+            return Unfinished()
         case _ if isinstance(error, NeverSent):
             return Gone(error.why, carried=False, mend=trouble.mend_for("url"))
         case NotHttp() | NoAnswer() if url:

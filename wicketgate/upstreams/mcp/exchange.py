@@ -165,6 +165,11 @@ class Exchange:
     def new_call(self, context: CallContext | None, heard: Heard | None = None) -> Call:
         return Call(self._session.new_token(), context, heard)
 
+    @property
+    def is_idle(self) -> bool:
+        """True if no request is in flight."""
+        return not self._session.calls
+
     def begin(self, call: Call) -> None:
         """Note that *call* is in flight from now on; always ``end`` it. Raises Gone."""
         if self._gone is not None:

@@ -22,6 +22,7 @@ from wicketgate.upstreams.mcp.call import (
     Gone,
     Malformed,
     Refused,
+    Unfinished,
     no_mcp,
     refusal,
 )
@@ -185,6 +186,9 @@ class _StreamableHttp:
                 case "text/event-stream":
                     return await self._streamed(response, call)
             raise no_mcp(kind, "http")
+        except Unfinished as error:
+            log.warning("%s %s; its room in memory was taken back", self.exchange.name, error)
+            raise
         finally:
             await response.aclose()
 

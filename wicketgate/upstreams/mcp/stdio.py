@@ -13,11 +13,11 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from wicketgate.answer_room import AnswerHold
+from wicketgate import answer_room
 from wicketgate.heavy_work import VERY_LARGE_BYTES
 from wicketgate.net.outgoing import NOT_REACHED, trouble_of
 from wicketgate.upstreams.mcp import wire
-from wicketgate.upstreams.mcp.call import CONNECTION_LOST, Call, Gone, too_large
+from wicketgate.upstreams.mcp.call import CONNECTION_LOST, Call, Gone, Unfinished, too_large
 from wicketgate.upstreams.mcp.child_process import GRACE_S, Child, ChildEnded, ChildProcess
 from wicketgate.upstreams.mcp.client import Connection, Lost
 from wicketgate.upstreams.mcp.eras import Agreement
@@ -108,8 +108,9 @@ class StdioConnection:
         self._lost = lost
         self._lines = LineReader(self._too_long, max_bytes)
         self._max_bytes = max_bytes
-        self._hold = AnswerHold(name, self.exchange.note_life)
+        self._hold = answer_room.AnswerHold(name, self.exchange.note_life)
         self._waiting = False
+        self._line_at = 0.0
         self._errors = ErrorLog(name, last_words)
         self._unasked = Pace(UNASKED_A_SECOND, UNASKED_AT_ONCE, asyncio.get_running_loop().time)
         self._warned: set[str] = set()
@@ -144,7 +145,9 @@ class StdioConnection:
 
     def output(self, data: bytes) -> None:
         unasked = 0
-        if b"\n" not in data:
+        if b"\n" in data or not self._lines.open_bytes:
+            self._line_at = monotonic()
+        if b"\n" not in data and monotonic() - self._line_at < answer_room.HOLD_S:
             self.exchange.heard += 1  # a long message is on its way
         for line in self._lines.feed(data):
             message = wire.decode(line)
@@ -157,6 +160,8 @@ class StdioConnection:
                 unasked += weight_of(self.exchange.take(message, hold=self._hold), len(line))
         if self._lines.open_bytes <= VERY_LARGE_BYTES:
             self._hold.shrink(0)
+        elif self.exchange.is_idle:
+            self._drop("nobody waits for it")
         elif not (self._hold.bytes or self._waiting):
             self._waiting = True
             self.child.pause()
@@ -166,13 +171,29 @@ class StdioConnection:
             self.child.rest(pause_s)
 
     async def _make_room(self) -> None:
-        """Reads on in a large line when there is room for it."""
+        """Reads on in a large line when there is room for it; past it if there is none in time."""
         # A server that is not read is not silent.
-        await self._hold.take(self._max_bytes)
+        try:
+            await self._hold.take(self._max_bytes)
+        except TimeoutError:
+            if self._lines.open_bytes > VERY_LARGE_BYTES:  # a shared server's line was read all the same
+                self._drop("there was no room for it")
+        self._line_at = monotonic()
+        asyncio.get_running_loop().call_later(answer_room.HOLD_S, self._expire, self._hold.end_by)
         self._waiting = False
         if self._lines.open_bytes <= VERY_LARGE_BYTES:
-            self._hold.shrink(0)  # a shared server's line was read all the same
+            self._hold.shrink(0)
         self.child.read_on()
+
+    def _expire(self, end_by: float) -> None:
+        if self._hold.bytes and self._hold.end_by == end_by:
+            self._drop("it did not come to its end")
+
+    def _drop(self, why: str) -> None:
+        """Drops the large line that is being read, and gives its room to others."""
+        self._hold.shrink(0)
+        self._warn_once(f"writes a line of more than a megabyte that is passed over: {why}")
+        self.exchange.unreadable(wire.answered_id(self._lines.drop(), b""), Unfinished())
 
     def errors(self, data: bytes) -> None:
         self._errors.feed(data)

@@ -182,8 +182,13 @@ class LineReader:
 
     @property
     def open_bytes(self) -> int:
-        """The size of the line that is not complete yet."""
-        return len(self._open)
+        """The size of the line that is not complete yet; 1 of one that is dropped."""
+        return len(self._open) + (self._head is not None)
+
+    def drop(self) -> bytes:
+        """Drops the line that is not complete yet, its end too. Returns its first bytes."""
+        head, self._open, self._head = bytes(self._open[:SHOWN]), bytearray(), b""
+        return head
 
     def feed(self, data: bytes) -> list[bytes | bytearray]:
         """The lines that *data* completed, in order, without their ends; blank ones are left out."""
@@ -202,9 +207,9 @@ class LineReader:
         """The open line with its *end*; empty if it was too long."""
         self._keep(end)
         line, self._open = self._open, bytearray()
-        if self._head is not None:
+        if self._head:
             self._too_long(self._head, self._tail)
-            self._head, self._tail = None, b""
+        self._head, self._tail = None, b""
         return line
 
     def _keep(self, piece: bytes | bytearray) -> None:

@@ -44,7 +44,8 @@ class PythonUpstream:
         self._target = target
         self._folder = folder
         self._limit = threads
-        self._threads = DaemonThreads(threads, f"tools of {name}")
+        # A share of fewer than five would be all of them. Of two or more, one stays for other actors.
+        self._threads = DaemonThreads(threads, f"tools of {name}", threads - 1 if 1 < threads < 5 else None)
         self._tools: dict[str, PythonTool] = {}
         self._status = UpstreamStatus("connecting")
 
