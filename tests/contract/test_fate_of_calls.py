@@ -76,7 +76,7 @@ async def test_what_a_caller_may_do_is_the_same_for_every_kind_of_server(kind: s
                 "stdio": {"command": ["sh", "-c", once], "read_only": [reading]},
                 "http": {"url": f"{http.url}/mcp", "read_only": [reading]},
                 "openapi": {"openapi": f"{http.url}/openapi.json"},
-                "python": {"python": f"{__name__}:registry", "threads": 2},
+                "python": {"python": f"{__name__}:registry", "threads": 3},
             }
             upstreams = [{"name": "s", "timeout_s": 0.2, **entries[kind]}]
             client = WireClient(
@@ -92,5 +92,5 @@ async def test_what_a_caller_may_do_is_the_same_for_every_kind_of_server(kind: s
             assert await told(reading, {"lines": []} if kind == "stdio" else {}) == ("UPSTREAM_TIMEOUT", True, False)
             if kind == "stdio":
                 assert await told("crash", {}) == ("UPSTREAM_ERROR", False, True)
-        # The service has ended, or the process; both threads of the functions still run what was given up.
+        # The service has ended, or the process; the two threads for one actor still run what was given up.
         assert await told(writing, {}) == ("UPSTREAM_UNAVAILABLE", True, False)
