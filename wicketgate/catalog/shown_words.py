@@ -1,8 +1,8 @@
-"""What a server's words may show to clients: visible characters, icons that load no code, pages that reach named hosts
-(FACE-164 to FACE-166)."""
+"""Cleans definitions and other words of servers for clients: removes hidden characters, unsafe icons, and entries of
+page policies that allow any host (FACE-164 to FACE-166)."""
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -14,7 +14,7 @@ HIDDEN = (
     "\u2060-\u206f\u3164\ufeff\uffa0\ufff9-\ufffb\U000e0000-\U000e0fff]"
     "|(?<=[\x00-\x7f])[\u200c\u200d]{1,2}(?=[\x00-\x7f])|[\u200c\u200d\ufe00-\ufe0f]{3,}"
 )
-"""A pattern of characters that nobody sees."""
+"""A pattern of invisible characters."""
 _HIDDEN = re.compile(rf"\r|{HIDDEN}")
 _ICON = re.compile(r"https://|data:image/", re.IGNORECASE)
 # No host, every host, or every host of a top-level domain.
@@ -34,21 +34,27 @@ def shown_offer(item: Mapping[str, Any], address: str) -> Mapping[str, Any]:
     return safe_sources(item)
 
 
-def visible(value: T, keys: Collection[str] | None = None) -> T:
-    """Returns a copy of JSON without hidden and control characters in its strings and names, or only in the strings
-    under *keys*. Tabs and line feeds stay."""
+def visible(
+    value: T,
+    keys: Collection[str] | None = None,
+    *,
+    hidden: re.Pattern[str] = _HIDDEN,
+    name: Callable[[str], str] | None = None,
+) -> T:
+    """Returns a copy of JSON without *hidden* characters in its strings and names, or only in the strings under *keys*.
+    Tabs and line feeds stay. *name* is applied to each name instead; raises what it raises."""
+    named = name or (lambda key: hidden.sub("", key))
     root: list[Any] = [value]
     waiting: list[tuple[Any, Any]] = [(root, 0)]
     while waiting:
         holder, place = waiting.pop()
         each = holder[place]
         if isinstance(each, str):
-            if keys is None or place in keys:
-                holder[place] = _HIDDEN.sub("", each)
+            if (keys is None or place in keys) and not (each.isascii() and each.isprintable()):
+                holder[place] = hidden.sub("", each)
         elif isinstance(each, Mapping):
-            holder[place] = copy = (
-                {_HIDDEN.sub("", key): inner for key, inner in each.items()} if keys is None else dict(each)
-            )
+            copy = {named(key): inner for key, inner in each.items()} if keys is None else dict(each)
+            holder[place] = copy
             waiting += [(copy, key) for key in copy]
         elif isinstance(each, list | tuple):
             holder[place] = items = list(each)

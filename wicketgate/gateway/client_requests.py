@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from wicketgate.catalog.shown_words import HIDDEN
+from wicketgate.catalog.shown_words import HIDDEN, visible
 from wicketgate.gateway.questions import QuestionRefused
 from wicketgate.results.bulk import outweighs
 
@@ -75,21 +75,11 @@ def answer_of(kind: Kind, answer: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _visible(value: Any) -> Any:
-    """A copy of *value* whose texts hold no hidden characters. Raises QuestionRefused where a name does."""
-    root: list[Any] = [value]
-    waiting: list[tuple[Any, Any]] = [(root, 0)]
-    while waiting:
-        holder, place = waiting.pop()
-        each = holder[place]
-        if isinstance(each, str):
-            if not (each.isascii() and each.isprintable()):
-                holder[place] = _HIDDEN.sub("", each)
-        elif isinstance(each, Mapping):
-            if any(isinstance(key, str) and _HIDDEN.search(key) for key in each):
-                raise QuestionRefused("hides characters in a name")
-            holder[place] = copy = dict(each)
-            waiting += [(copy, key) for key in copy]
-        elif isinstance(each, list | tuple):
-            holder[place] = items = list(each)
-            waiting += [(items, index) for index in range(len(items))]
-    return root[0]
+    """Returns a copy of *value* without hidden characters in its texts. Raises QuestionRefused if a name has any."""
+    return visible(value, hidden=_HIDDEN, name=_plain_name)
+
+
+def _plain_name(key: str) -> str:
+    if _HIDDEN.search(key):
+        raise QuestionRefused("hides characters in a name")
+    return key
