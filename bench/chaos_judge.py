@@ -70,9 +70,9 @@ class Ledger:
     silence_s: float = 0.0
     """The longest time in which a chat with a key showed nothing new to its client."""
     flushed_at: list[float] = field(default_factory=list)
-    """The seconds at which Redis lost all keys: it promises nothing of what is under way then."""
+    """The times, in seconds, at which Redis lost all keys. Calls that were under way then have no guarantees."""
     excused: list[str] = field(default_factory=list)
-    """What would be breaches, of calls that were under way at such a moment."""
+    """The breaches that are excused because their calls were under way when the store lost its data."""
 
     def lost(self, began_s: float, ended_s: float) -> bool:
         """Returns whether Redis lost all keys between the two."""

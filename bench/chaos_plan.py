@@ -23,7 +23,7 @@ Kind = Literal[
 ]
 KINDS: Sequence[Kind] = get_args(Kind)
 Store = Literal["one", "sentinel", "file"]
-"""What the replicas share: one Redis, a master with a replica behind Sentinels, or one SQLite file."""
+"""The store of the replicas: one Redis, a master with a replica behind Sentinels, or one SQLite file."""
 
 TEXTS: Mapping[Kind, str] = {
     "kill": "kill -9 of a replica, started again",

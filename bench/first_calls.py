@@ -1,4 +1,4 @@
-"""How many first calls of a tool are right: ``python -m bench.first_calls``.
+"""Measures the share of first calls of a tool that are right: ``python -m bench.first_calls``.
 
 Over 100 tasks of each set of ``BENCH_ROUTING_DATA`` with schemas ("Data from outside" in docs/benchmarks.md) an agent
 browses once with the words of the task, takes the right tool if it is on the screen, and calls it. It fills in only

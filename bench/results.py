@@ -22,7 +22,7 @@ from wicketgate.results.bulk import json_bytes
 from wicketgate.tokens import shipped_token_counter
 
 SMALL = 400
-"""Results of at most so many tokens are summed."""
+"""The sum covers results of at most this many tokens."""
 
 _TOKYO = {"timezone": "Asia/Tokyo"}
 _HERE = {"repo_path": "."}

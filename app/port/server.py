@@ -47,7 +47,7 @@ class Stop:
     stopping: Callable[[float], None]
     drained: Callable[[], Coroutine[Any, Any, None]]
     ready: Callable[[], Coroutine[Any, Any, None]]
-    """Returns when requests can be served, and is waited for only where connections can wait meanwhile (OPS-52,
+    """Returns when requests can be served. It is awaited only if connections can wait in the listener (OPS-52,
     OPS-396)."""
     cut: signal.Signals | None = None
     """With it the process is one of several: this signal, which their supervisor sends, is the further one. Another

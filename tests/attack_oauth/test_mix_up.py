@@ -74,7 +74,7 @@ PROXIED: dict[str, Any] = {"proxies": True}
 @pytest.mark.parametrize(
     ("changes", "metadata", "names_itself", "status"),
     [
-        # Without a promise that answers name their issuer nobody is sent there.
+        # An issuer that does not promise `iss` in its answers is refused before the browser is sent anywhere.
         ({}, SILENT, False, 502),
         ({}, {**SILENT, **PROXIED}, False, 502),
         ({}, {**SILENT, "authorization_endpoint": "{honest}/authorize"}, True, 502),

@@ -24,8 +24,8 @@ once that nothing can be said."""
 
 
 class Introspector:
-    """Asks one issuer, about so many tokens at once at most. Tokens from one network take at most half of the places
-    and half of the queue (ACCESS-290)."""
+    """Asks one issuer about a bounded number of tokens concurrently. Tokens from one network take at most half of the
+    places and half of the queue (ACCESS-290)."""
 
     def __init__(self, issuer: Issuer, http: Callable[[], HttpClient]) -> None:
         assert issuer.introspection is not None

@@ -33,8 +33,8 @@ class SurfaceTool:
 
 
 ResultForm = Literal["text", "json", "both"]
-"""What MCP clients get of a result of a meta-tool: the text that a model reads, the JSON for programs, or the text and
-the JSON. Some clients show their model nothing but JSON if there is any (FACE-176)."""
+"""The form of a meta-tool's result for MCP clients: the text that a model reads, JSON for programs, or both. Some
+clients show their model only the JSON if there is any (FACE-176)."""
 
 
 class SurfaceResult(msgspec.Struct, frozen=True):

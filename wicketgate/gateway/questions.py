@@ -1,7 +1,7 @@
 """Questions of a server to the person behind a call, as they may be put (ROUTE-33 to ROUTE-35).
 
 Each begins with the name of its server, in our words. A server cannot write our own question for an approval, hide
-characters in its own, ask for credentials in a form, or send a person to a page of ours or one whose host is not shown.
+characters in its own, ask for credentials in a form, or link to a page of the gate or to one whose host is not shown.
 """
 
 import re

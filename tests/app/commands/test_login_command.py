@@ -125,7 +125,7 @@ async def test_an_issuer_that_the_operator_has_to_name_is_said(
 
 
 class Narrow(Issuer):
-    """Lets nobody call its tool whose token lacks a scope of *needs*."""
+    """Refuses calls of its tool whose token lacks a scope of *needs*."""
 
     needs = "mcp:write"
 

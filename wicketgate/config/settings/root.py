@@ -97,8 +97,8 @@ class McpSettings(Section):
     face: FaceName = "gateway"
     """The face at ``/mcp``."""
     result: ResultForm = "text"
-    """What clients get of results of the three tools unless they ask: the text that a model reads, the JSON for
-    programs, or both."""
+    """The default form of results of the three tools over MCP: ``text`` as a model reads it, ``json`` for programs, or
+    ``both``."""
     always: tuple[str, ...] = Field(default=(), max_length=MAX_ALWAYS)
     """Tools that clients are shown next to the three, with their schemas: at most 20 patterns as in access rules, or
     ids. Of the tools that they match, the first 20 are listed."""
