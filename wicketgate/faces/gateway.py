@@ -35,9 +35,7 @@ from wicketgate.results.view import View
 
 MAX_TOP_K = 50
 
-# The definitions of the three tools cost a model at most this many tokens together, so their schemas stay open.
-MAX_TOKENS = 300
-
+# Together they cost a model at most 300 tokens (FACE-190), so their schemas stay open.
 TOOLS = (
     SurfaceTool(
         name="tool_browse",
@@ -96,7 +94,7 @@ TOOLS = (
         title="Read result",
     ),
 )
-_BROWSE, _EXECUTE, _VIEW = TOOLS
+_BROWSE, _EXECUTE, _ = TOOLS
 _ARGUMENTS = {tool.name: frozenset(tool.input_schema["properties"]) for tool in TOOLS}
 
 
