@@ -1,8 +1,8 @@
 # Two commands matter: `make run` (the demo) and `make test` (lint, types, import contracts, tests).
-# WORKERS: many tests wait for processes that they start, so three workers keep two cores busy.
+# WORKERS: many tests wait for processes that they start, so four workers keep two cores busy.
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 PORT   ?= 8080
-WORKERS ?= 3
+WORKERS ?= 4
 # A file stays with one worker, for the fixtures of its module; in the order of tests/conftest.py, the longest first.
 PARALLEL = -n $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 1
 # Where compiled code is not kept, each worker compiles the tests and hypothesis, and each process the program.
@@ -18,8 +18,8 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 CODE   := wicketgate app routers middleware examples bench conformance tests hatch_build.py
 
 .DEFAULT_GOAL := help
-.PHONY: bench-validators bench-workers fuzz-validation chaos conformance clients test-login
-.PHONY: help run test test-ways quick coverage explore lint types imports pytest format openapi picture pictures test-console bench-console bench-faces bench-catalog bench-pause bench-start bench-execute bench-engine bench-scaling bench-results bench-filters soak documents lock lock-conformance image test-image clean
+.PHONY: agents bench-beside bench-validators bench-workers fuzz-validation chaos conformance clients test-login
+.PHONY: help run test test-ways test-ways-short quick coverage explore lint types imports pytest format openapi picture pictures test-console bench-console bench-faces bench-catalog bench-pause bench-start bench-execute bench-engine bench-scaling bench-results bench-filters soak documents lock lock-conformance image test-image clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -63,6 +63,12 @@ test-ways: $(VENV)/.dev ## the tests of the MCP doors with every request through
 	@WAY=sdk WICKETGATE_MCP__DIRECT=false $(BIN)/python -m pytest $(PARALLEL) \
 	  `grep -lE 'mcp_client\(|WireClient\(|POST /mcp' tests/contract/*.py | xargs grep -L 'usefixtures("both_ways"'`
 
+# What CI runs of them: 40 seconds of CPU time. The random requests differ in each run.
+DOORS := $(addprefix tests/contract/test_mcp_,door.py namespaced.py offers.py registry.py under_way.py)
+test-ways-short: $(VENV)/.dev ## random requests sent both ways, and the tests of the doors through the SDK's server: a minute
+	@PROPERTIES=explore EXAMPLES=200 $(BIN)/python -m pytest $(PARALLEL) tests/contract/test_direct_way.py -k alike
+	@WAY=sdk WICKETGATE_MCP__DIRECT=false $(BIN)/python -m pytest $(PARALLEL) $(DOORS)
+
 EXPLORE_S ?= 600
 explore: $(VENV)/.dev ## properties with new random examples, for ten minutes at most (EXPLORE_S=..., EXAMPLES=...)
 	@PROPERTIES=explore timeout $(EXPLORE_S) $(BIN)/python -m pytest -n $(WORKERS) -m hypothesis -x \
@@ -74,6 +80,7 @@ format: $(VENV)/.dev ## rewrite the code in the house style
 openapi: $(VENV)/.dev ## write openapi/ from the code
 	@$(BIN)/python -m app openapi --write openapi
 	@$(BIN)/python -m app schema > openapi/wicketgate.schema.json
+	@$(BIN)/python -m examples.reference > openapi/library.md
 
 picture: $(VENV)/.dev ## write docs/gate.svg, the picture of README, with the numbers of the demo
 	@$(BIN)/python -m examples.picture
@@ -124,14 +131,17 @@ chaos: $(VENV)/.dev ## twenty minutes of three replicas behind nginx over one st
 bench-workers: $(VENV)/.dev ## throughput of serve --workers 1 and 2, and what the caller takes of the same cores (ARGS=...)
 	@$(BIN)/python -m bench.workers $(ARGS)
 
-bench-engine: $(VENV)/.dev ## what relaying a model's stream costs, beside a bare relay and agent frameworks
-	@$(BIN)/python -m bench.engine
+bench-engine: $(VENV)/.dev ## what relaying a model's stream costs, beside a bare relay and agent frameworks (ARGS="--no-frameworks")
+	@$(BIN)/python -m bench.engine $(ARGS)
+
+bench-beside: $(VENV)/.dev ## ten minutes beside another commit: fails with what got worse by more than 10 % (REF=..., ARGS=--help)
+	@$(BIN)/python -m bench.beside $(REF) $(ARGS)
 
 bench-scaling: $(VENV)/.dev ## what a stream, a call and a tool cost at one, two and three replicas over one Redis (ARGS="--rounds 1")
 	@$(BIN)/python -m bench.scaling $(ARGS)
 
 bench-validators: $(VENV)/.dev ## what checking arguments costs with our validator and with others, and who can be held
-	@$(BIN)/python -m bench.validators
+	@$(BIN)/python -m bench.validators $(ARGS)
 
 fuzz-validation: $(VENV)/.dev ## 10,000 hostile pairs of schema and arguments: what raised, and the slowest
 	@$(BIN)/python -m bench.fuzz_validation --examples 10000
@@ -144,6 +154,9 @@ conformance: $(VENV)/.dev ## the official suite against every face and our conne
 
 clients: $(VENV)/.dev ## the clients that people use, through every face; wants package indexes (ARGS="ts1 py2")
 	@$(BIN)/python -m conformance.run_clients $(ARGS)
+
+agents: $(VENV)/.dev ## the programs of examples/agents, each in its framework; wants package indexes
+	@$(BIN)/python -m conformance.run_agents
 
 test-login: $(VENV)/.dev ## the same clients log in at our door with a real issuer; wants package indexes (ARGS="ts1/* door")
 	@$(BIN)/python -m conformance.run_logins $(ARGS)

@@ -2,8 +2,9 @@
 
 In the repository the service stands in ``app/``, ``routers/`` and ``middleware/``. Installed under these names it would
 collide with packages of its users, who use the same names. So the wheel has ``wicketgate/app/`` and so on, and every
-import of the three names is rewritten on the way. The build fails if it cannot rewrite an import, and if a text names
-a module of the service (``"app.main:app"``): such a name would be wrong in the wheel.
+import of the three names is rewritten on the way, there and in ``wicketgate/__init__.py``. The build fails if it cannot
+rewrite an import, and if a text names a module of the service (``"app.main:app"``): such a name would be wrong in the
+wheel.
 
 An editable installation is left as it is: there the three packages stand beside ``wicketgate/``.
 
@@ -104,14 +105,17 @@ def _named(text: str, target: str) -> str:
 
 
 def move_service(root: Path, target: Path) -> list[Path]:
-    """Write the service below *root* to *target*, with its imports rewritten; returns the files. Raises CannotMove."""
+    """Write the service below *root*, and the package's own module, to *target*, with their imports rewritten; returns
+    the files. Raises CannotMove."""
     sources = sorted(
         path for name in SERVICE for path in (root / name).rglob("*") if path.is_file() and path.suffix != ".pyc"
     )
     modules = {_module(path.relative_to(root)) for path in sources if path.suffix == ".py"}
     written = []
-    for source in sources:
-        place = target / source.relative_to(root)
+    # The package names the service too, for create_app.
+    package = root / PACKAGE / "__init__.py"
+    for source in (package, *sources):
+        place = target / (source.name if source == package else source.relative_to(root))
         place.parent.mkdir(parents=True, exist_ok=True)
         if source.suffix == ".py":
             text = source.read_text(encoding="utf-8")

@@ -22,9 +22,10 @@ from app.commands.options import (
     with_checked_config,
     with_config,
     with_identity,
+    with_json,
     with_served_config,
 )
-from app.commands.output import log_to_terminal, printable, printable_text
+from app.commands.output import count, printable, printable_text, terminal_log
 from app.local_key import new_key
 from app.process import open_standard_streams
 from wicketgate.access.identity import Identity
@@ -43,38 +44,25 @@ _SECTIONS = {
 }
 
 
-def _other_command(name: str) -> click.Command:
-    """Imports a command that has a module of its own."""
-    match name:
-        case "init":
-            from app.commands.init import init as command
-        case "schema":
-            from app.commands.schema import schema as command
-        case "conform":
-            from app.conform.command import conform as command
-        case "approvals":
-            from app.commands.approvals import approvals as command
-        case "connect":
-            from app.commands.connect import connect as command
-        case "import":
-            from app.commands.import_command import import_command as command
-        case _:
-            from app.commands import terminal
-
-            command = {
-                "browse": terminal.browse,
-                "execute": terminal.execute,
-                "view": terminal.view,
-                "chat": terminal.chat,
-            }[name]
-    return command
+# Commands that have a module of their own, which is imported for them alone.
+_MODULES = {
+    "init": ".init:init",
+    "schema": ".init:schema",
+    "conform": "..conform.command:conform",
+    "approvals": ".approvals:approvals",
+    "connect": ".connect:connect",
+    "import": ".import_servers:import_command",
+    "browse": ".terminal:browse",
+    "execute": ".terminal:execute",
+    "view": ".terminal:view",
+    "chat": ".terminal:chat",
+}
 
 
 @click.group(
     cls=TaskGroup,
     sections=_SECTIONS,
-    others=("init", "schema", "conform", "browse", "execute", "view", "chat", "approvals", "connect", "import"),
-    imported=_other_command,
+    modules=_MODULES,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Each command says more: wicketgate COMMAND --help. Exit codes: 0 all is well; 1 refused or failed; 2 a "
     "mistake in the command line.",
@@ -85,7 +73,6 @@ def cli() -> None:
 
 
 _MOST_ACTORS = 5
-_as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON document, and nothing else.")
 
 
 @cli.command(epilog=exit_codes({0: "stopped as asked", 1: "it could not start, or not stop in time"}))
@@ -171,15 +158,14 @@ def mcp(config: Path | None, face: str | None, folder: Path | None, **who: Any) 
     "--model", is_flag=True, help="Also ask each configured model one tiny question, which may cost a little."
 )
 @click.option("--all", "everything", is_flag=True, help="Shorten no list: every tool, every fault.")
-@_as_json
+@with_json
 def check(config: Path | None, model: bool, everything: bool, as_json: bool) -> None:
     """Connect to every upstream, and report its state, its tools and what is missing.
 
     Calls no tool. Reports each upstream as it connects on stderr, then tools, a table, and last what is wrong.
     """
     settings = load_settings(config)
-    number = len(settings.upstreams)
-    found = f"Valid: {number} upstream{'' if number == 1 else 's'}.{' Connecting ...' if number else ''}"
+    found = f"Valid: {count(len(settings.upstreams), 'upstream')}.{' Connecting ...' if settings.upstreams else ''}"
     click.echo(f"{printable(configuration_line(config, os.environ))}. {found}", err=True)
     from app.commands.check import check_all
 
@@ -189,13 +175,15 @@ def check(config: Path | None, model: bool, everything: bool, as_json: bool) -> 
 def _at_service(command: Callable[..., Any]) -> Callable[..., Any]:
     """Adds the options that choose a running service in the place of this machine."""
     command = click.option("--key", envvar="WG_KEY", help="Your key for --url; or WG_KEY.")(command)
-    return click.option("--url", envvar="WG_URL", help="Your own account at this service; or WG_URL.")(command)
+    return click.option("--url", envvar="WG_URL", help="Use your own account at this service; or WG_URL.")(command)
 
 
-@cli.command(epilog=exit_codes({0: "logged in, and kept", 1: "refused, or nobody came back; the reason is named"}))
+@cli.command(
+    epilog=exit_codes({0: "logged in, and kept", 1: "refused, or the browser did not come back; the reason is named"})
+)
 @click.argument("upstream")
 @click.option("--no-browser", is_flag=True, help="Only print the address of the page; open it yourself.")
-@click.option("--scope", default="", help="Scopes to ask for, with blanks between them, in place of oauth.scope.")
+@click.option("--scope", default="", help="Scopes to ask for, separated by spaces; replaces oauth.scope.")
 @click.option(
     "--port",
     type=click.IntRange(0, 65_535),
@@ -209,14 +197,14 @@ def login(
 ) -> None:
     """Log in at UPSTREAM in a browser, once for all callers of this gate.
 
-    The login is kept on this machine, sealed, and renewed by the gate while its issuer allows. A gate that runs takes
-    it within seconds. With --url it is your own account at a gate that runs, and is kept there; where all callers
-    share the login, it is that one, with the key of an operator (ops:write).
+    The login is stored on this machine, sealed, and refreshed by the gate as long as its issuer allows. A running gate
+    uses it within seconds. With --url you log in at a running gate, which stores the login: your own account, or the
+    login that all callers share, if UPSTREAM has one (it needs an operator's key, ops:write).
     """
     if at := asked_url(url):
         if scope or port:
             raise click.UsageError("--scope and --port are for logins of this machine; the service decides them")
-        from app.commands.gate_logins import log_in_at
+        from app.commands.login import log_in_at
 
         return asyncio.run(log_in_at(at, key, upstream, browser=not no_browser))
     from app.commands.login import log_in
@@ -225,15 +213,15 @@ def login(
     asyncio.run(log_in(load_settings(config), upstream, browser=not no_browser, scopes=scopes, port=port))
 
 
-@cli.command(epilog=exit_codes({0: "there is no login any more", 1: "its issuer could not be told"}))
+@cli.command(epilog=exit_codes({0: "the login has ended", 1: "its issuer could not be reached"}))
 @click.argument("upstream")
 @_at_service
 @with_config
 def logout(upstream: str, url: str | None, key: str | None, config: Path | None) -> None:
-    """End the login at UPSTREAM, here and at its issuer; with --url your own account at a gate that runs, or the login
-    that all callers share there."""
+    """End the login at UPSTREAM, here and at its issuer. With --url: end your own account at a running gate, or the
+    login that all callers share there."""
     if at := asked_url(url):
-        from app.commands.gate_logins import log_out_at
+        from app.commands.login import log_out_at
 
         return asyncio.run(log_out_at(at, key, upstream))
     from app.commands.login import log_out
@@ -242,13 +230,13 @@ def logout(upstream: str, url: str | None, key: str | None, config: Path | None)
 
 
 @cli.command(epilog=exit_codes({0: "printed"}))
-@_as_json
+@with_json
 @_at_service
 @with_config
 def connections(as_json: bool, url: str | None, key: str | None, config: Path | None) -> None:
-    """Print the logins of this machine at the upstreams that need one; with --url your own accounts there."""
+    """Print the logins of this machine, for each upstream that needs one. With --url: print your own accounts there."""
     if at := asked_url(url):
-        from app.commands.gate_logins import show_connections_at
+        from app.commands.login import show_connections_at
 
         return asyncio.run(show_connections_at(at, key, as_json=as_json))
     from app.commands.login import show_connections
@@ -268,7 +256,7 @@ def connections(as_json: bool, url: str | None, key: str | None, config: Path | 
 )
 @click.option("--role", "roles", multiple=True, help="A role of the actor; may be repeated. Default: as in auth.keys.")
 @click.option("--query", default="", help="Also report the rank of the tool among those that these words find.")
-@_as_json
+@with_json
 @with_config
 def explain(tool: str, query: str, as_json: bool, config: Path | None, **who: Any) -> None:
     """Explain why TOOL is visible, hidden, or waits for approval.
@@ -277,26 +265,26 @@ def explain(tool: str, query: str, as_json: bool, config: Path | None, **who: An
     """
     settings = load_settings(config)
     identity = _identity(settings, **who)
-    from app.commands.explain import explain_tool
+    from app.commands.check import explain_tool
 
     sys.exit(asyncio.run(explain_tool(settings, tool, identity, query, as_json=as_json)))
 
 
 @cli.command(
     "lock",
-    epilog=exit_codes({0: "every tool is as it was accepted", 1: "a difference is open, or a server was silent"}),
+    epilog=exit_codes({0: "every tool is as accepted", 1: "a difference is open, or a server was silent"}),
 )
 @with_config
 @click.option(
     "--lock",
     "path",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="The lock file. Without it: pins.file of the configuration, else wicketgate.lock.",
+    help="The lock file. Without it: pins.file of the configuration, otherwise wicketgate.lock.",
 )
 @click.option("--diff", is_flag=True, help="Only show how the tools differ from the lock.")
 @click.option("--accept", "chosen", multiple=True, metavar="TOOL", help="upstream:tool, * allowed; may be repeated.")
 @click.option("--all", "everything", is_flag=True, help="Accept everything; suspicious tools only by --accept.")
-@_as_json
+@with_json
 def lock_command(
     config: Path | None, path: Path | None, diff: bool, chosen: tuple[str, ...], everything: bool, as_json: bool
 ) -> None:
@@ -312,7 +300,7 @@ def lock_command(
     from app.commands.lock import lock
 
     if diff and (chosen or everything):
-        raise click.UsageError("--diff only shows; take it, or --accept and --all")
+        raise click.UsageError("--diff only shows differences; give it, or --accept and --all")
     settings = load_settings(config)
     path = path or Path(settings.pins.file or "wicketgate.lock")
     sys.exit(lock(settings, path, diff=diff, chosen=chosen, everything=everything, as_json=as_json))
@@ -323,10 +311,10 @@ def lock_command(
 @click.option("--model", metavar="NAME", help="Ask this model of the provider; without it: model.model.")
 @click.option("--diff", is_flag=True, help="Only show which tools lack words; asks no model.")
 def words_command(config: Path | None, model: str | None, diff: bool) -> None:
-    """Let the model write everyday words for each tool, which find it besides its definition.
+    """Let the model write everyday words for each tool, so that queries with these words find it.
 
-    Asks once for each definition that is new or changed, up to 20 in a request, and writes each answer into the file
-    browse.words_file, without it wicketgate.words. With browse.words_file serve finds tools by these words.
+    Asks once for each new or changed definition, up to 20 in a request, and writes each answer to the file
+    browse.words_file, otherwise to wicketgate.words. The gate uses the words if browse.words_file names the file.
     """
     from app.commands.words import words
 
@@ -337,7 +325,7 @@ def words_command(config: Path | None, model: str | None, diff: bool) -> None:
 def learned() -> None:
     """List and forget the words that led to tools.
 
-    They are those of browse.learn, as storage.url has them.
+    Words are learned if browse.learn is on, and stored in storage.url.
     """
 
 
@@ -349,11 +337,11 @@ _of_tool = click.option("--tool", metavar="ID", help="Only this tool, by its id,
 @with_config
 @_of_actor
 @_of_tool
-@_as_json
+@with_json
 def learned_list(config: Path | None, actor: str | None, tool: str | None, as_json: bool) -> None:
-    """List tools with the words that lead to them, by actor, with how many executions they stood for.
+    """List the learned words of each tool, by actor, with the number of executions that had them.
 
-    Executions count half after 30 days. A service may run meanwhile.
+    Counts halve every 30 days. You can run this while the service runs.
     """
     settings = load_settings(config)
     from app.commands.learned import list_learned
@@ -393,10 +381,10 @@ def key() -> None:
 @click.option(
     "--role", "roles", multiple=True, help="A role of the actor; rules ask for it by role:NAME. May be repeated."
 )
-@click.option("--not-before", metavar="TIME", help="The key is good from then on: 2027-01-31T00:00:00Z.")
-@click.option("--expires-at", metavar="TIME", help="The key is good until then: 2027-01-31T00:00:00Z.")
+@click.option("--not-before", metavar="TIME", help="The key is valid from this time on: 2027-01-31T00:00:00Z.")
+@click.option("--expires-at", metavar="TIME", help="The key is valid until this time: 2027-01-31T00:00:00Z.")
 @click.option("--expires-in", metavar="DURATION", help="The same, counted from now: 90d, 12h or 30m.")
-@_as_json
+@with_json
 def key_new(
     key_id: str,
     actor: str,
@@ -410,7 +398,7 @@ def key_new(
     """Print a new key, once, and its entry for auth.keys, which holds only its hash."""
     if expires_in is not None:
         if expires_at is not None:
-            raise click.UsageError("--expires-at and --expires-in say the same; give one of them")
+            raise click.UsageError("give --expires-at or --expires-in, not both")
         expires_at = _after(expires_in)
     secret, digest = new_key(key_id)
     entry: dict[str, object] = {"id": key_id, "sha256": digest, "actor": actor, "permissions": list(permissions)}
@@ -464,9 +452,9 @@ def completion(shell: str) -> None:
 
 
 @cli.command("version")
-@_as_json
+@with_json
 def version_command(as_json: bool) -> None:
-    """Print the versions that a report of a fault needs."""
+    """Print the versions to include in a bug report."""
     from importlib.metadata import version
     from platform import platform, python_version
 
@@ -477,9 +465,9 @@ def version_command(as_json: bool) -> None:
 def main(args: list[str] | None = None) -> None:
     """The entry point. An expected failure is one plain line on stderr and exit code 1, never a traceback."""
     open_standard_streams()
-    log_to_terminal()
     try:
-        cli.main(args=args, prog_name="wicketgate", standalone_mode=False)
+        with terminal_log():
+            cli.main(args=args, prog_name="wicketgate", standalone_mode=False)
     except click.ClickException as error:
         error.show()
         if hint := usage_hint(error):
@@ -492,12 +480,6 @@ def main(args: list[str] | None = None) -> None:
         sys.exit(130)
     except BrokenPipeError:
         _end_unread()
-    except BaseExceptionGroup as group:  # the task group of an open gate wraps what ended the command
-        if group.split(BrokenPipeError)[1] is None:
-            _end_unread()
-        if group.split((KeyboardInterrupt, asyncio.CancelledError))[1] is None:
-            sys.exit(130)
-        raise
 
 
 def _end_unread() -> NoReturn:
@@ -533,7 +515,7 @@ def _only_actor(settings: Settings) -> str:
     """Returns the actor of all keys, and says so. Raises click.UsageError if there is none, or more than one."""
     actors = list(dict.fromkeys(key.actor for key in settings.auth.keys))
     if not actors:
-        raise click.UsageError("auth.keys is empty, so there is no actor to take; give --actor NAME --permission '*'")
+        raise click.UsageError("auth.keys is empty, so no actor is known; give --actor NAME --permission '*'")
     if len(actors) > 1:
         shown = ", ".join(actors[:_MOST_ACTORS]) + (", ..." if len(actors) > _MOST_ACTORS else "")
         raise click.UsageError(f"auth.keys has keys of {shown}; say for whom with --actor, or with --key ID")

@@ -12,13 +12,10 @@ from prometheus_client.registry import Collector
 from app.port.connections import ConnectionCounts
 from wicketgate.access.identity import KeyLife
 from wicketgate.access.shares import ShareCounts
-from wicketgate.fleet.breaker import BreakerState
 from wicketgate.fleet.member import MemberState
-from wicketgate.login.counts import LoginCounts
+from wicketgate.login.login_flow import LoginCounts
 from wicketgate.measures import BOUNDS_S, Durations
 from wicketgate.storage.measures import ERROR_KINDS, StorageMeasures
-
-_BREAKER: Mapping[BreakerState, int] = {"closed": 0, "half_open": 1, "open": 2}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,71 +47,75 @@ class GaugeCollector(Collector):
         yield from _of_upstreams(gauges)
         yield from _of_audit(gauges)
         yield from _of_storage(gauges.storage)
-        yield from _of_keys(gauges)
-        yield from _of_shares(gauges)
+        yield from _of_keys(gauges.keys)
+        yield from _of_shares(gauges.shares)
         yield from _of_logins(gauges.logins)
-        yield CounterMetricFamily(
-            "wicketgate_learned", "Executions that taught which words lead to a tool.", value=gauges.learned
+        learned, dropped = (
+            "Executions that taught which words lead to a tool.",
+            "Lessons of executions that no store has.",
         )
-        yield CounterMetricFamily(
-            "wicketgate_lessons_dropped", "Lessons of executions that no store has.", value=gauges.lessons_dropped
-        )
+        yield _counter("learned", learned, [], [((), gauges.learned)])
+        yield _counter("lessons_dropped", dropped, [], [((), gauges.lessons_dropped)])
         if gauges.connections is not None:
             yield from _of_connections(gauges.connections)
-        yield GaugeMetricFamily("wicketgate_tasks", "Tasks of the event loop.", value=len(asyncio.all_tasks()))
-        yield GaugeMetricFamily("wicketgate_threads", "Threads.", value=threading.active_count())
+        yield _gauge("tasks", "Tasks of the event loop.", [], [((), len(asyncio.all_tasks()))])
+        yield _gauge("threads", "Threads.", [], [((), threading.active_count())])
 
 
-def _of_keys(gauges: Gauges) -> Iterable[Metric]:
+Values = Iterable[tuple[Sequence[str], float | None]]
+"""Values by their labels; None if there is none."""
+
+
+def _counter(name: str, words: str, labels: Sequence[str], values: Values) -> Metric:
+    return _filled(CounterMetricFamily(f"wicketgate_{name}", words, labels=labels), values)
+
+
+def _gauge(name: str, words: str, labels: Sequence[str], values: Values) -> Metric:
+    return _filled(GaugeMetricFamily(f"wicketgate_{name}", words, labels=labels), values)
+
+
+def _filled(family: CounterMetricFamily | GaugeMetricFamily, values: Values) -> Metric:
+    for labels, value in values:
+        if value is not None:
+            family.add_metric(labels, value)
+    return family
+
+
+def _each(counts: Mapping[str, int]) -> Values:
+    return (((name,), count) for name, count in counts.items())
+
+
+def _of_keys(keys: Mapping[str, KeyLife]) -> Iterable[Metric]:
     """The times of the keys that are configured now, so that keys that are gone leave no series behind."""
-    used = GaugeMetricFamily(
-        "wicketgate_key_last_used_timestamp_seconds", "When a request last came with this key.", labels=["key"]
-    )
-    expires = GaugeMetricFamily(
-        "wicketgate_key_expires_timestamp_seconds", "When this key expires, if it does.", labels=["key"]
-    )
-    for key_id, life in gauges.keys.items():
-        if life.last_used is not None:
-            used.add_metric([key_id], life.last_used)
-        if life.expires_at is not None:
-            expires.add_metric([key_id], life.expires_at)
-    return used, expires
+    for name, words, value in (
+        ("last_used", "When a request last came with this key.", "last_used"),
+        ("expires", "When this key expires, if it does.", "expires_at"),
+    ):
+        times = (((key_id,), getattr(life, value)) for key_id, life in keys.items())
+        yield _gauge(f"key_{name}_timestamp_seconds", words, ["key"], times)
 
 
 def _of_audit(gauges: Gauges) -> Iterable[Metric]:
-    lost = CounterMetricFamily("wicketgate_audit_lost", "Records that a sink did not keep.", labels=["sink"])
-    refused = CounterMetricFamily(
-        "wicketgate_audit_refused", "Calls not made, since a critical sink could not be written.", labels=["sink"]
-    )
-    for family, counts in ((lost, gauges.audit_lost), (refused, gauges.audit_refused)):
-        for sink, count in counts.items():
-            family.add_metric([sink], count)
+    yield _counter("audit_lost", "Records that a sink did not keep.", ["sink"], _each(gauges.audit_lost))
+    refused = "Calls not made, since a critical sink could not be written."
+    yield _counter("audit_refused", refused, ["sink"], _each(gauges.audit_refused))
     seconds = HistogramMetricFamily("wicketgate_audit_write_seconds", "How long records waited.", labels=["sink"])
     for sink, durations in gauges.audit_seconds.items():
         seconds.add_metric([sink], *_histogram(durations))
-    return lost, refused, seconds
+    yield seconds
 
 
 def _of_storage(storage: StorageMeasures) -> Iterable[Metric]:
     waits = HistogramMetricFamily("wicketgate_storage_wait_seconds", "How long steps of the store took.")
     waits.add_metric([], *_histogram(storage.waits))
-    errors = CounterMetricFamily(
-        "wicketgate_storage_errors", "Steps of the store that failed, by kind.", labels=["kind"]
-    )
-    for kind in ERROR_KINDS:
-        errors.add_metric([kind], storage.errors[kind])
-    refused = CounterMetricFamily(
-        "wicketgate_storage_refused", "Steps not tried, since the store was locked or away.", value=storage.refused
-    )
-    away = GaugeMetricFamily("wicketgate_storage_away", "1 while a shared store is away.", value=int(storage.away))
-    without = CounterMetricFamily(
-        "wicketgate_storage_without",
-        "Steps done without the store (open, partial) or refused (closed), by the kind of state.",
-        labels=["state", "mode"],
-    )
-    for (state, mode), count in storage.fail.counts.items():
-        without.add_metric([state, mode], count)
-    return waits, errors, refused, away, without
+    yield waits
+    errors = (((kind,), storage.errors[kind]) for kind in ERROR_KINDS)
+    yield _counter("storage_errors", "Steps of the store that failed, by kind.", ["kind"], errors)
+    refused = "Steps not tried, since the store was locked or away."
+    yield _counter("storage_refused", refused, [], [((), storage.refused)])
+    yield _gauge("storage_away", "1 while a shared store is away.", [], [((), int(storage.away))])
+    without = "Steps done without the store (open, partial) or refused (closed), by the kind of state."
+    yield _counter("storage_without", without, ["state", "mode"], storage.fail.counts.items())
 
 
 def _histogram(durations: Durations) -> tuple[list[tuple[str, float]], float]:
@@ -124,88 +125,49 @@ def _histogram(durations: Durations) -> tuple[list[tuple[str, float]], float]:
     return [(bound, float(total)) for bound, total in zip(bounds, totals, strict=True)], durations.total_s
 
 
-def _of_shares(gauges: Gauges) -> Iterable[Metric]:
-    active = GaugeMetricFamily("wicketgate_active", "Places taken, by kind.", labels=["kind"])
-    limit = GaugeMetricFamily("wicketgate_limit", "Places there are, by kind.", labels=["kind"])
-    refused = CounterMetricFamily(
-        "wicketgate_refused", "Refused: the actor's share was full, or all places.", labels=["kind", "scope"]
-    )
-    for shares in gauges.shares:
-        active.add_metric([shares.kind], shares.held)
-        limit.add_metric([shares.kind], shares.most)
-        for scope, count in shares.refused.items():
-            refused.add_metric([shares.kind, scope], count)
-    return active, limit, refused
+def _of_shares(all_shares: Sequence[ShareCounts]) -> Iterable[Metric]:
+    yield _gauge("active", "Places taken, by kind.", ["kind"], (((each.kind,), each.held) for each in all_shares))
+    yield _gauge("limit", "Places there are, by kind.", ["kind"], (((each.kind,), each.most) for each in all_shares))
+    refused = (((each.kind, scope), count) for each in all_shares for scope, count in each.refused.items())
+    yield _counter("refused", "Refused: the actor's share was full, or all places.", ["kind", "scope"], refused)
 
 
 def _of_logins(counts: LoginCounts) -> Iterable[Metric]:
-    logins = CounterMetricFamily(
-        "wicketgate_logins",
-        "Logins at tool servers in a browser: begun, and what became of them.",
-        labels=["upstream", "outcome", "reason"],
-    )
-    for labels, count in counts.logins.items():
-        logins.add_metric(labels, count)
-    yield logins
-    for name, words, by_outcome in (
-        ("refreshes", "Refreshes of tokens of connected accounts.", counts.refreshes),
-        ("exchanges", "Tokens of callers, exchanged for those of a server or not.", counts.exchanges),
-    ):
-        family = CounterMetricFamily(f"wicketgate_token_{name}", words, labels=["upstream", "outcome"])
-        for pair, count in by_outcome.items():
-            family.add_metric(pair, count)
-        yield family
+    label, words = ["upstream", "outcome"], "Logins at tool servers in a browser: begun, and what became of them."
+    yield _counter("logins", words, [*label, "reason"], counts.logins.items())
+    yield _counter("token_refreshes", "Refreshes of tokens of connected accounts.", label, counts.refreshes.items())
+    exchanges = "Tokens of callers, exchanged for those of a server or not."
+    yield _counter("token_exchanges", exchanges, label, counts.exchanges.items())
 
 
 def _of_connections(counts: ConnectionCounts) -> Iterable[Metric]:
-    yield GaugeMetricFamily("wicketgate_connections_open", "Connections of clients open now.", value=counts.open)
-    refused = CounterMetricFamily(
-        "wicketgate_connections_refused", "Connections over a bound: 503, or unanswered.", labels=["reason"]
-    )
-    cut = CounterMetricFamily(
-        "wicketgate_connections_cut",
-        "Connections closed on their client: to make room, or too slow.",
-        labels=["reason"],
-    )
-    for family, reasons in ((refused, counts.refused), (cut, counts.cut)):
-        for reason, count in reasons.items():
-            family.add_metric([reason], count)
-        yield family
-    yield CounterMetricFamily(
-        "wicketgate_out_of_files", "Turns in which no connection could be accepted.", value=counts.out_of_files
-    )
+    yield _gauge("connections_open", "Connections of clients open now.", [], [((), counts.open)])
+    refused = "Connections over a bound: 503, or unanswered."
+    yield _counter("connections_refused", refused, ["reason"], _each(counts.refused))
+    cut = "Connections closed on their client: to make room, or too slow."
+    yield _counter("connections_cut", cut, ["reason"], _each(counts.cut))
+    yield _counter("out_of_files", "Turns in which no connection could be accepted.", [], [((), counts.out_of_files)])
+
+
+_UPSTREAM_GAUGES: Sequence[tuple[str, str, Callable[[MemberState], float | None]]] = (
+    ("up", "1 while connected, or ready to be with an account.", lambda s: s.status.phase in ("ready", "waiting")),
+    ("connected_seconds", "How long ago its newest session began.", lambda state: state.connected_s),
+    ("breaker", "For all callers: 0 closed, 1 open.", lambda state: int(state.breaker == "open")),
+    ("actors_held_off", "Actors kept away by their own failures.", lambda state: state.held_off),
+    ("calls_in_flight", "Calls that run now.", lambda state: state.in_flight),
+    ("calls_queued", "Calls that wait for a place.", lambda state: state.queued),
+)
+_UPSTREAM_COUNTERS: Sequence[tuple[str, str, Callable[[MemberState], float]]] = (
+    ("connections", "Sessions it has had.", lambda state: state.connections),
+    ("breaker_opened", "How often it has opened for all.", lambda state: state.breaker_opened),
+    ("calls_turned_away", "Calls not made: no place, or the breaker is open.", lambda state: state.turned_away),
+)
 
 
 def _of_upstreams(gauges: Gauges) -> Iterable[Metric]:
-    label = ["upstream"]
-    up = GaugeMetricFamily("wicketgate_upstream_up", "1 while connected, or ready to be with an account.", labels=label)
-    tools = GaugeMetricFamily("wicketgate_tools", "Tools in force.", labels=label)
-    connected = GaugeMetricFamily(
-        "wicketgate_upstream_connected_seconds", "How long ago its newest session began.", labels=label
-    )
-    connections = CounterMetricFamily("wicketgate_upstream_connections", "Sessions it has had.", labels=label)
-    breaker = GaugeMetricFamily(
-        "wicketgate_upstream_breaker", "For all callers: 0 closed, 1 half open, 2 open.", labels=label
-    )
-    opened = CounterMetricFamily("wicketgate_upstream_breaker_opened", "How often it has opened for all.", labels=label)
-    held_off = GaugeMetricFamily(
-        "wicketgate_upstream_actors_held_off", "Actors kept away by their own failures.", labels=label
-    )
-    in_flight = GaugeMetricFamily("wicketgate_upstream_calls_in_flight", "Calls that run now.", labels=label)
-    queued = GaugeMetricFamily("wicketgate_upstream_calls_queued", "Calls that wait for a place.", labels=label)
-    turned_away = CounterMetricFamily(
-        "wicketgate_upstream_calls_turned_away", "Calls not made: no place, or the breaker is open.", labels=label
-    )
-    for name, state in gauges.upstreams.items():
-        up.add_metric([name], int(state.status.phase in ("ready", "waiting")))
-        tools.add_metric([name], gauges.tools.get(name, 0))
-        if state.connected_s is not None:
-            connected.add_metric([name], state.connected_s)
-        connections.add_metric([name], state.connections)
-        breaker.add_metric([name], _BREAKER[state.breaker])
-        opened.add_metric([name], state.breaker_opened)
-        held_off.add_metric([name], state.held_off)
-        in_flight.add_metric([name], state.in_flight)
-        queued.add_metric([name], state.queued)
-        turned_away.add_metric([name], state.turned_away)
-    return up, tools, connected, connections, breaker, opened, held_off, in_flight, queued, turned_away
+    states = gauges.upstreams.items()
+    for make, rows in ((_gauge, _UPSTREAM_GAUGES), (_counter, _UPSTREAM_COUNTERS)):
+        for name, words, read in rows:
+            yield make(f"upstream_{name}", words, ["upstream"], (((each,), read(state)) for each, state in states))
+    tools = (((name,), gauges.tools.get(name, 0)) for name in gauges.upstreams)
+    yield _gauge("tools", "Tools in force.", ["upstream"], tools)

@@ -1,11 +1,10 @@
-"""Request bodies of JSON: judged while they arrive (OPS-39, OPS-40), or read ahead and given again.
+"""Request bodies of JSON: judged while they arrive (OPS-40), or read ahead and given again.
 
 The time that a body takes is that of its values far more than that of its bytes, and a parser does not let go before it
-has read them all. So values are counted first, piece by piece, and a body with too many of them is never parsed. A body
-that cannot be an object is refused at its first byte.
+has read them all. So values are counted first, piece by piece, and a body with too many of them is never parsed.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 from starlette.requests import ClientDisconnect
@@ -13,27 +12,17 @@ from starlette.requests import ClientDisconnect
 AsgiMessage = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[AsgiMessage]]
 
-_BLANK = b" \t\r\n"
-_SMALL_BYTES = 65_536
-_LITERALS = b'"-0123456789tfn'
+MAX_VALUES = 50_000
+"""Values in the JSON of one body. One parse holds the event loop for all of them: some ten milliseconds."""
 
 
-class BodyRefused(Exception):
+class TooManyValues(Exception):
     """A body that is refused before it is whole. The text is for the client."""
 
-
-class NotAnObject(BodyRefused):
-    """*likeness* is a short body with the same fault."""
-
-    def __init__(self, likeness: bytes) -> None:
-        super().__init__("Request body must be a JSON object")
-        self.likeness = likeness
-
-
-class TooManyValues(BodyRefused):
-    def __init__(self, most: int) -> None:
+    def __init__(self) -> None:
         super().__init__(
-            f"The request body has more than {most} values (members of objects, elements of lists): send less at once"
+            f"The request body has more than {MAX_VALUES} values (members of objects, elements of lists): "
+            "send less at once"
         )
 
 
@@ -90,42 +79,23 @@ def declared_bytes(scope: MutableMapping[str, Any]) -> int | None:
     return None
 
 
-async def read_object(receive: Receive, max_values: int) -> bytes:
-    """The whole body of a request, which may be a JSON object: it is not parsed here.
-
-    Raises NotAnObject, TooManyValues, and ClientDisconnect.
-    """
-    return b"".join([piece async for piece in _pieces(receive, max_values)])
-
-
-async def _pieces(receive: Receive, max_values: int) -> AsyncIterator[bytes]:
-    count, uncounted, size = ValueCount(), b"", 0
-    started = False
+async def read_counted(receive: Receive) -> bytes:
+    """Returns the whole body of a request. Its values are counted, not parsed. Raises TooManyValues and
+    ClientDisconnect."""
+    count, uncounted, size, pieces = ValueCount(), b"", 0, list[bytes]()
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
             raise ClientDisconnect
-        piece, more = message.get("body", b""), message.get("more_body", False)
-        # A small body that came at once is left to the parser, which may find better words.
-        if not started and (more or len(piece) > _SMALL_BYTES) and (first := piece.lstrip(_BLANK)[:1]):
-            _check_start(first)
-            started = True
+        piece = message.get("body", b"")
+        pieces.append(piece)
         # A value takes a byte at least.
         size += len(piece)
         uncounted += piece
-        if size > max_values:
+        if size > MAX_VALUES:
             count.feed(uncounted)
             uncounted = b""
-            if count.values > max_values:
-                raise TooManyValues(max_values)
-        yield piece
-        if not more:
-            return
-
-
-def _check_start(first: bytes) -> None:
-    """Bytes that may begin another encoding are left to the parser."""
-    if first == b"[":
-        raise NotAnObject(b"[]")
-    if first in _LITERALS:
-        raise NotAnObject(b"0")
+            if count.values > MAX_VALUES:
+                raise TooManyValues
+        if not message.get("more_body"):
+            return b"".join(pieces)

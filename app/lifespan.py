@@ -17,16 +17,14 @@ from pathlib import Path
 
 import click
 
-from app.console.switches import Switches
-from app.late_doors import LateDoors
 from app.local_key import LocalKey
 from app.logs import Log, service_logs, set_log_level
-from app.loop_lag import watch_loop
+from app.mcp.door import McpDoors
 from app.memory import giving_back
 from app.pace import Pace
 from app.port.connections import ConnectionCounts
 from app.process import collect_seldom, on_hangup, on_stop, search_python_folders
-from app.start_lines import StartLines, say_stop
+from app.start_lines import say_start, say_stop
 from app.workers.metrics import WorkerMetrics
 from app.workers.place import READY, Place
 from wicketgate.config.reload import Reloader
@@ -46,10 +44,14 @@ _USUAL_ADDRESS = "http://127.0.0.1:8000"
 _EVERY_ADDRESS = (("//0.0.0.0:", "//127.0.0.1:"), ("//[::]:", "//[::1]:"))
 _ADDRESS_IS_THE_SERVERS = "at the address that your server shows (here as uvicorn has it by default)"
 _LAST_ENDS_S = 1.0
+_SOON_READY_S = 0.3
+"""For this time another server waits for the first tools: embedders ask right after the start."""
 _CONFIGURED_KEYS = (
     "  Key: one of auth.keys, here as WG_KEY. Each was shown when it was made (wicketgate init, wicketgate key new);",
     "  the file holds only hashes. Another one: wicketgate key new --actor me",
 )
+LOOP_STEP_S = 0.1
+_WORTH_A_LINE_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +88,7 @@ class Program:
 @asynccontextmanager
 async def service_lifespan(
     gate: Gate,
-    doors: LateDoors,
+    doors: McpDoors,
     program: Program | None,
     local: LocalKey | None,
     loop_late: Callable[[float], None],
@@ -100,30 +102,38 @@ async def service_lifespan(
     server = program.server if program is not None else None
     async with AsyncExitStack() as stack:
         # The process: logs first, so that every later line is written.
-        start: _Start | None = None
+        screen: Log | None = None
         if program is not None:
             out = _own_process(stack, gate, local)
             if server is not None and program.place is None and out.in_terminal:
                 stack.callback(say_stop(out, gate))
-                start = _Start(out, StartLines(out, gate))
+                stack.callback(say_start(out, gate))
+                screen = out
             if program.place is not None:
                 stack.enter_context(_bound_to_supervisor(program.place))
             pace.install(asyncio.get_running_loop())
-            stack.enter_context(giving_back(partial(_started, gate, doors)))
+            stack.enter_context(giving_back(gate.wait_ready))
         if server is None:
             log.info(_OTHER_SERVER)
         # The gate, and the doors in front of it.
         _warn_of_ends(gate)
-        gate.on_apply(lambda settings: _warn_of_ends(gate))
-        switches = Switches(gate)
-        await stack.enter_async_context(gate)
+        gate.applied.on_apply(lambda settings: _warn_of_ends(gate))
+        gate.switches.keep_rows()
+        if gate.shared.ring_check is not None:
+            gate.shared.ring_check.refused = partial(_end, server)
+        try:
+            await stack.enter_async_context(gate)
+        except ConfigError as error:
+            if server is not None:
+                server.fail(error)
+            raise
         await stack.enter_async_context(doors.running())
         if server is None:
-            doors.begin()  # another server listens when all is done here
-            await doors.wait_ready()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(gate.wait_ready(), _SOON_READY_S)
         if workers is not None:
-            await stack.enter_async_context(workers.answering())
-        # Required upstreams: they keep another server from starting; the own one answers meanwhile.
+            await stack.enter_async_context(workers.sharing())
+        # Required upstreams: they keep another server from starting; the own one answers in the meantime.
         if server is None and _required(gate):
             await _wait_for_required(gate, logs=True)
         # Signals: reloads, and the drain under another server.
@@ -134,7 +144,7 @@ async def service_lifespan(
                 gate.apply,
                 ready=gate.wait_ready,
                 watched=program.watched,
-                unreadable=gate.audit_events.reload_failed,
+                unreadable=gate.records.events.reload_failed,
             )
             stack.enter_context(on_hangup(reloader.request))
             await stack.enter_async_context(reloader.running())
@@ -142,9 +152,9 @@ async def service_lifespan(
             stack.enter_context(on_stop(lambda: gate.drain.begin(gate.settings.server.drain_s)))
         async with asyncio.TaskGroup() as tasks:
             running = [
-                tasks.create_task(_greet_when_ready(gate, doors, program, local, start)),
+                tasks.create_task(_greet_when_ready(gate, program, local, screen)),
                 tasks.create_task(watch_loop(loop_late)),
-                tasks.create_task(_take_over(switches, reloader), name="servers that are switched at other processes"),
+                tasks.create_task(_take_over(gate, reloader), name="servers that are switched at other processes"),
             ]
             taking_over = tasks.create_task(gate.take_over_runs(), name="runs of processes that are gone")
             gate.drain.follow(partial(_cancel, taking_over))
@@ -157,20 +167,12 @@ async def service_lifespan(
             await _drain(gate)
 
 
-async def _take_over(switches: Switches, reloader: Reloader | None) -> None:
+async def _take_over(gate: Gate, reloader: Reloader | None) -> None:
     """Switches servers as other processes have them. A worker in place of another one reads the configuration again
     when it starts, which undoes what was switched before."""
     if reloader is not None:
         await reloader.settled()
-    await switches.take_over()
-
-
-@dataclass(frozen=True, slots=True)
-class _Start:
-    """The start in a terminal."""
-
-    out: Log
-    lines: StartLines
+    await gate.switches.take_over()
 
 
 def _own_process(stack: AsyncExitStack, gate: Gate, local: LocalKey | None) -> Log:
@@ -183,7 +185,7 @@ def _own_process(stack: AsyncExitStack, gate: Gate, local: LocalKey | None) -> L
         set_log_level(settings.server.log_level)
         search_python_folders(settings)
 
-    gate.on_apply(put_in_force)
+    gate.applied.on_apply(put_in_force)
     search_python_folders(gate.settings)
     collect_seldom()
     return out
@@ -206,8 +208,15 @@ def _bound_to_supervisor(place: Place) -> Iterator[None]:
         loop.remove_reader(place.lifeline)
 
 
+def _end(server: OwnServer | None, error: ConfigError) -> None:
+    if server is not None:
+        server.fail(error)
+    else:
+        signal.raise_signal(signal.SIGTERM)
+
+
 def _warn_of_ends(gate: Gate) -> None:
-    for note in gate.key_notes():
+    for note in gate.keys.notes():
         log.warning("%s", note)
 
 
@@ -228,21 +237,11 @@ async def _wait_for_required(gate: Gate, *, logs: bool) -> None:
         raise error
 
 
-async def _started(gate: Gate, doors: LateDoors) -> None:
-    """Waits until nothing more is imported or connected for the first time."""
-    await gate.wait_ready()
-    with suppress(ConfigError):
-        await doors.wait_ready()
-
-
-async def _greet_when_ready(
-    gate: Gate, doors: LateDoors, program: Program | None, local: LocalKey | None, start: _Start | None
-) -> None:
+async def _greet_when_ready(gate: Gate, program: Program | None, local: LocalKey | None, screen: Log | None) -> None:
     server = program.server if program is not None else None
     try:
         # A terminal is shown the last words of the command, and so is that of a supervisor.
-        await _wait_for_required(gate, logs=start is None and (program is None or program.place is None))
-        await doors.wait_ready()
+        await _wait_for_required(gate, logs=screen is None and (program is None or program.place is None))
     except ConfigError as error:
         if server is not None:
             server.fail(error)
@@ -257,9 +256,8 @@ async def _greet_when_ready(
     address = server.address if server is not None else ""
     greets = program.greeting
     greeting = usual_greeting(address, local, gate.settings) if greets is None else greets(gate, address, local)
-    if start is not None:
-        table = start.lines.end()
-        start.out.say("\n".join(["", table, greeting] if table and greets is None else [greeting]))
+    if screen is not None:
+        screen.say(greeting)
         return
     with suppress(OSError, ValueError):  # the terminal is gone or closed
         click.echo(greeting, err=True)
@@ -343,3 +341,21 @@ def _key_lines(local: LocalKey, *, one_process: bool) -> list[str]:
     return [
         f"  Key: as shown at the first start ({local.file} keeps its hash; without that file, a start makes a new one)"
     ]
+
+
+async def watch_loop(observe: Callable[[float], None]) -> None:
+    """Gives *observe* the seconds by which each step of a tenth of a second came late (OPS-38). Runs until it is
+    cancelled.
+
+    A loop that is late answers every client late, and a load balancer that asks for ``/healthz`` may take the service
+    for dead. The histogram in ``/metrics`` shows it; a long delay is logged too.
+    """
+    loop = asyncio.get_running_loop()
+    due = loop.time() + LOOP_STEP_S
+    while True:
+        await asyncio.sleep(max(0.0, due - loop.time()))
+        late_s = max(0.0, loop.time() - due)
+        observe(late_s)
+        if late_s >= _WORTH_A_LINE_S:
+            log.warning("the event loop was busy for %.1f s: nothing else was served", late_s)
+        due = loop.time() + LOOP_STEP_S

@@ -3,9 +3,7 @@
 A key for one run serves this machine only (ACCESS-5); one that is kept serves any caller (ACCESS-28).
 """
 
-import errno
 import json
-import os
 import secrets
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,12 +15,12 @@ from pydantic import ValidationError
 from app.console.sign_in import SignIn
 from wicketgate.access.identity import KEY_PREFIX, HashedKey, Identity, hash_key
 from wicketgate.config.settings import KeySettings
+from wicketgate.config.settings_file import create_file
 from wicketgate.errors import ConfigError
 
 _ID = "local"
 _PERMISSIONS = ("*",)
 _MAX_BYTES = 4_096
-_NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK)
 _WAIT_S = 1.0
 _LOOK_AGAIN_S = 0.02
 
@@ -75,37 +73,15 @@ def _make(file: Path) -> str:
         return ""
     secret, digest = new_key(_ID)
     entry = {"id": _ID, "sha256": digest, "actor": _ID, "permissions": list(_PERMISSIONS)}
-    content = (json.dumps(entry) + "\n").encode()
-    # The file appears whole: it is written under a different name first, and linked after that.
-    temporary = file.with_name(f".{file.name}.{secrets.token_hex(8)}")
     try:
-        _write(temporary, content)
-        try:
-            os.link(temporary, file)
-        except FileExistsError:
-            return ""
-        except OSError as error:
-            if error.errno not in _NO_LINKS:
-                raise
-            _write(file, content)
+        create_file(file, json.dumps(entry) + "\n", 0o600)
     except FileExistsError:
         return ""
-    finally:
-        temporary.unlink(missing_ok=True)
     return secret
 
 
-def _write(file: Path, content: bytes) -> None:
-    """Raises FileExistsError if the file exists."""
-    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "wb") as stream:
-        stream.write(content)
-        stream.flush()
-        os.fsync(descriptor)
-
-
 def _read(file: Path) -> KeySettings:
-    # On a file system without links, the start that makes the key may still be writing it.
+    # The start that makes the key may still be writing it.
     until = monotonic() + _WAIT_S
     while not (content := _content(file)) and monotonic() < until:
         sleep(_LOOK_AGAIN_S)

@@ -129,13 +129,13 @@ def no_such_page(console: str) -> str:
 
 
 def others(actor: str, action: str, hidden: Mapping[str, str]) -> str:
-    """The refusal of a link that was made for somebody else."""
+    """The refusal of a link that was made for someone else."""
     return _page(
-        "This link is somebody else’s",
+        "This link is someone else’s",
         f"<p>You are signed in here as <b>{escape(actor)}</b>, and this link was made for another caller. Nothing was "
-        "done.</p><p>If somebody sent it to you, do not use it: your account would have become theirs to use. If it is"
+        "done.</p><p>If someone sent it to you, do not use it: your account would have become theirs to use. If it is"
         " your own, sign in as the one for whom your assistant called.</p>"
-        + _form(action, hidden, "<button>Sign in as somebody else</button>"),
+        + _form(action, hidden, "<button>Sign in as someone else</button>"),
     )
 
 

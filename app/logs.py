@@ -4,6 +4,9 @@ that a slow reader stalls no request.
 Keys of the JSON: ``timestamp`` (UTC, ISO 8601), ``correlation_id``, ``component``, ``level``, ``message``, then those
 of the caller's ``extra={"fields": {...}}``, and ``exception`` where there is one. No line for each text-delta. While
 the lines have no reader they are dropped and counted; the service goes on, and can be stopped.
+
+The codes of colours for people are made once, by click; a table or a layout engine would cost each line a hundred times
+as much.
 """
 
 import io
@@ -19,12 +22,24 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from math import isfinite
-from time import gmtime, strftime, time
+from time import gmtime, localtime, strftime, time
 from typing import Any, Literal, TextIO
 
-from app.log_lines import TextFormatter, is_coloured
-from app.printable import printable
+import click
+
+from app.printable import printable, printable_text
 from wicketgate.log_text import correlation_id
+
+_SHORT_ID_CHARS = 12
+_INDENT = "    "
+_LEVEL_STYLES: dict[str, dict[str, Any]] = {
+    "debug": {"dim": True},
+    "info": {"fg": "green"},
+    "warning": {"fg": "yellow"},
+    "error": {"fg": "red"},
+    "critical": {"fg": "red", "bold": True},
+}
+_WIDTH = max(map(len, _LEVEL_STYLES)) - 1  # critical is seldom
 
 LogFormat = Literal["auto", "text", "json"]
 
@@ -38,9 +53,65 @@ _QUIET = ("mcp", "httpx", "httpx2", "httpcore", "httpcore2", "sse_starlette", "a
 # It logs the output of servers, with tracebacks; our own transport logs what matters of it.
 _SILENT = ("mcp.client.stdio",)
 
-
+_NO_FIELDS: Mapping[str, object] = {}
 _encode = json.JSONEncoder(default=str).encode  # ``json.dumps`` would make an encoder for each value
 _quoted = json.encoder.encode_basestring_ascii
+
+
+def is_coloured(stream: TextIO) -> bool:
+    """Returns true for a terminal, unless NO_COLOR is set or the terminal knows no colours."""
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+class TextFormatter(logging.Formatter):
+    """Masks secrets with *redact* in the caller's texts, and escapes whatever is not printable."""
+
+    def __init__(self, redact: Callable[[str], str], *, coloured: bool) -> None:
+        super().__init__()
+        self._redact = redact
+        style = click.style if coloured else _plain
+        self._dim = style("{}", dim=True).format
+        self._levels = {level: style(f"{level:<{_WIDTH}}", **how) for level, how in _LEVEL_STYLES.items()}
+
+    def format(self, record: logging.LogRecord) -> str:
+        fields = getattr(record, "fields", None)
+        line = self._line(record.created, record.name, record.levelname.lower(), record.getMessage(), fields)
+        if record.exc_info:
+            trouble = printable_text(self._redact(self.formatException(record.exc_info)))
+            line = "\n".join([line, *(_INDENT + each for each in trouble.split("\n"))])
+        return line
+
+    def info(self, name: str, message: str, fields: Mapping[str, object]) -> str:
+        """Returns the line that a record of the logger *name* would give now, without one."""
+        return self._line(time(), name, "info", message, fields)
+
+    def _line(self, created: float, name: str, level: str, message: str, fields: Mapping[str, object] | None) -> str:
+        parts = [
+            self._dim(strftime("%H:%M:%S", localtime(created))),
+            self._levels.get(level, level),
+            self._dim(printable(name.removeprefix("wicketgate."))),
+            printable(self._redact(message)),
+        ]
+        if fields:
+            parts.append(self._dim(" ".join([f"{key}={self._value(value)}" for key, value in fields.items()])))
+        if (trace := correlation_id.get()) != "-":
+            parts.append(self._dim(trace[:_SHORT_ID_CHARS]))
+        return " ".join(parts)
+
+    def _value(self, value: object) -> str:
+        if isinstance(value, int | float):
+            return str(value)
+        text = self._redact(value if isinstance(value, str) else json.dumps(value, default=str))
+        if isinstance(value, str) and (not text or not _NEEDS_QUOTES.isdisjoint(text)):
+            text = json.dumps(text, ensure_ascii=False)
+        return printable(text)
+
+
+_NEEDS_QUOTES = frozenset(' "=')
+
+
+def _plain(text: str, **how: object) -> str:
+    return text
 
 
 def _json(value: object) -> str:
@@ -59,75 +130,39 @@ class JsonFormatter(logging.Formatter):
         self._sources: dict[tuple[str, str], str] = {}
 
     def format(self, record: logging.LogRecord) -> str:
-        second, micro = divmod(round(record.created * 1e6), 1_000_000)
+        line = self._line(
+            record.created, record.name, record.levelname, record.getMessage(), getattr(record, "fields", _NO_FIELDS)
+        )
+        if record.exc_info:
+            line += f', "exception": {_quoted(self._redact(self.formatException(record.exc_info)))}'
+        return line + "}"
+
+    def info(self, name: str, message: str, fields: Mapping[str, object]) -> str:
+        """Returns the line that a record of the logger *name* would give now, without one."""
+        return self._line(time(), name, "INFO", message, fields) + "}"
+
+    def _line(self, created: float, name: str, level: str, message: str, fields: Mapping[str, object]) -> str:
+        second, micro = divmod(round(created * 1e6), 1_000_000)
         known, shown = self._time
         if known != second:
             shown = strftime("%Y-%m-%dT%H:%M:%S", gmtime(second))
             self._time = second, shown
         # By hand: an encoder for the whole line costs three times as much, and there is one for each request.
-        source = self._sources.get((record.name, record.levelname)) or self._source(record)
+        source = self._sources.get((name, level)) or self._source(name, level)
         line = (
             f'{{"timestamp": "{shown}.{micro // 1000:03}+00:00", "correlation_id": {_quoted(correlation_id.get())}, '
-            f'{source}, "message": {_quoted(self._redact(record.getMessage()))}'
+            f'{source}, "message": {_quoted(self._redact(message))}'
         )
-        for key, value in getattr(record, "fields", {}).items():
+        for key, value in fields.items():
             line += f", {_quoted(key)}: {_quoted(self._redact(value)) if isinstance(value, str) else _json(value)}"
-        if record.exc_info:
-            line += f', "exception": {_quoted(self._redact(self.formatException(record.exc_info)))}'
-        return line + "}"
+        return line
 
-    def _source(self, record: logging.LogRecord) -> str:
+    def _source(self, name: str, level: str) -> str:
         """The keys that lines of one logger and level have in common: both are few."""
-        component, level = record.name.removeprefix("wicketgate."), record.levelname.lower()
-        made = self._sources[record.name, record.levelname] = (
-            f'"component": {_quoted(component)}, "level": {_quoted(level)}'
+        made = self._sources[name, level] = (
+            f'"component": {_quoted(name.removeprefix("wicketgate."))}, "level": {_quoted(level.lower())}'
         )
         return made
-
-
-class _LeanRecord(logging.LogRecord):
-    """A record without what no line here holds: to cut the file of the code into parts is half of making one."""
-
-    def __init__(
-        self,
-        name: str,
-        level: int,
-        pathname: str,
-        lineno: int,
-        msg: object,
-        args: Any,
-        exc_info: Any,
-        func: str | None = None,
-        sinfo: str | None = None,
-        **kwargs: Any,
-    ) -> None:
-        if kwargs or (args and isinstance(args[0], Mapping)):
-            super().__init__(name, level, pathname, lineno, msg, args, exc_info, func, sinfo, **kwargs)
-            return
-        now = time()
-        self.__dict__ = {
-            "name": name,
-            "msg": msg,
-            "args": args,
-            "levelname": logging.getLevelName(level),
-            "levelno": level,
-            "pathname": pathname,
-            "filename": pathname,
-            "module": "",
-            "exc_info": exc_info,
-            "exc_text": None,
-            "stack_info": sinfo,
-            "lineno": lineno,
-            "funcName": func,
-            "created": now,
-            "msecs": now % 1 * 1000,
-            "relativeCreated": 0.0,
-            "thread": None,
-            "threadName": None,
-            "processName": None,
-            "process": None,
-            "taskName": None,
-        }
 
 
 class _LogQueue(logging.handlers.QueueHandler):
@@ -136,10 +171,15 @@ class _LogQueue(logging.handlers.QueueHandler):
     A line is dropped and counted if the queue is full or it cannot be formatted. The caller goes on.
     """
 
-    def __init__(self, lines: "queue.SimpleQueue[Any]") -> None:
+    def __init__(self, lines: "queue.SimpleQueue[Any]", lines_of: JsonFormatter | TextFormatter) -> None:
         super().__init__(lines)
+        self.formatter = lines_of
         self._lines = lines
+        self._lines_of = lines_of
         self._dropped = 0
+
+    def info(self, name: str, message: str, fields: Mapping[str, object]) -> None:
+        self.enqueue(self._lines_of.info(name, message, fields))
 
     def handle(self, record: logging.LogRecord) -> bool:
         # Without the library's lock and steps: the queue takes lines of any thread.
@@ -184,8 +224,6 @@ class _LogWriter(logging.handlers.QueueListener):
         self._lines = lines
         self._handler = handler
         self._write = write
-        self._begun = ""
-        self._is_open = False
         self._finishing = threading.Event()
         self._ended = threading.Event()
 
@@ -220,59 +258,39 @@ class _LogWriter(logging.handlers.QueueListener):
             lines = [*lines, dropped]
         try:
             if lines:
-                self._write("".join(map(self._whole, lines)))
+                self._write("".join(f"{line}\n" for line in lines))
         except OSError:
             pass  # the reader is gone for good
-
-    def _whole(self, line: str) -> str:
-        """Ends *line*. One that is begun stays open for its rest; if another comes between, the rest repeats it."""
-        interrupted = self._is_open and not isinstance(line, _Rest)
-        begun = "" if self._is_open else self._begun
-        self._is_open = isinstance(line, _Begun)
-        if isinstance(line, _Begun):
-            self._begun = line
-            return f"\n{line}" if interrupted else line
-        if isinstance(line, _Rest):
-            return f"{begun}{line}\n"
-        return f"\n{line}\n" if interrupted else f"{line}\n"
-
-
-class _Begun(str):
-    __slots__ = ()
-
-
-class _Rest(str):
-    __slots__ = ()
 
 
 class Log:
     """The log while it is open, for texts that have to stand in order with its lines. *in_terminal*: people read it,
-    as text. *coloured*: they may be given styles."""
+    as text."""
 
-    def __init__(self, handler: _LogQueue, redact: Callable[[str], str], *, in_terminal: bool, coloured: bool) -> None:
+    def __init__(self, handler: _LogQueue, *, in_terminal: bool) -> None:
         self._handler = handler
-        self._redact = redact
         self.in_terminal = in_terminal
-        self.coloured = coloured
-
-    def harmless(self, text: str) -> str:
-        """Returns a foreign *text* with its secrets masked and all escaped that is not printable."""
-        return printable(self._redact(text))
 
     def say(self, text: str) -> None:
         """Write *text* as it is, after the lines so far."""
         self._handler.enqueue(text)
 
-    def begin(self, text: str) -> None:
-        """Write the beginning of a line that ``finish`` ends."""
-        self._handler.enqueue(_Begun(text))
 
-    def finish(self, rest: str) -> None:
-        self._handler.enqueue(_Rest(rest))
-
-    def leave_out(self, unwanted: Callable[[logging.LogRecord], bool]) -> None:
-        """Write no line for the records that are *unwanted*."""
-        self._handler.addFilter(lambda record: not unwanted(record))
+def write_info(log: logging.Logger, message: str, fields: Mapping[str, object]) -> None:
+    """Writes a line for each request as ``log.info`` does: past it, where it would only come to our handler."""
+    root = logging.root
+    handlers = root.handlers
+    if len(handlers) == 1 and isinstance(handler := handlers[0], _LogQueue) and not (handler.filters or log.filters):
+        above: logging.Logger | None = log
+        while above is not root:
+            if above is None or above.handlers or not above.propagate:
+                break
+            above = above.parent
+        else:
+            if log.isEnabledFor(logging.INFO):
+                handler.info(log.name, message, fields)
+            return
+    log.info("%s", message, extra={"fields": fields})
 
 
 def _library() -> Any:
@@ -291,10 +309,10 @@ def service_logs(
     """
     stream = stream or sys.stdout
     is_text = log_format == "text" or (log_format == "auto" and stream.isatty())
-    coloured = is_text and is_coloured(stream)
     lines: queue.SimpleQueue[Any] = queue.SimpleQueue()
-    handler = _LogQueue(lines)
-    handler.setFormatter(TextFormatter(redact, coloured=coloured) if is_text else JsonFormatter(redact))
+    handler = _LogQueue(
+        lines, TextFormatter(redact, coloured=is_coloured(stream)) if is_text else JsonFormatter(redact)
+    )
     writer = _LogWriter(lines, handler, _write_to(stream))
     writer.start()
     root = logging.getLogger()
@@ -306,17 +324,14 @@ def service_logs(
     # Skip the look-up of details that no line holds: of the place in the code too (the library's own advice).
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     _library()._srcfile = None
-    factory = logging.getLogRecordFactory()
-    logging.setLogRecordFactory(_LeanRecord)
     root.handlers[:] = [handler]
     set_log_level(level)
     for logger, least in quiet.items():
         logger.setLevel(least)
     try:
-        yield Log(handler, redact, in_terminal=is_text and stream.isatty(), coloured=coloured)
+        yield Log(handler, in_terminal=is_text and stream.isatty())
     finally:
         root.handlers[:] = handlers
-        logging.setLogRecordFactory(factory)
         for logger, before in levels.items():
             logger.setLevel(before)
         logging.logThreads, logging.logProcesses, logging.logMultiprocessing, _library()._srcfile = flags

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from time import monotonic, time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 
 from fastapi import FastAPI
@@ -22,54 +22,50 @@ from app.console.files import ConsoleFiles
 from app.console.live import Feed
 from app.console.sign_in import SignIn
 from app.gauges import Gauges
-from app.late_doors import LateDoors
 from app.lifespan import Program, service_lifespan
 from app.local_key import LocalKey, local_key
-from app.logs import service_logs
+from app.logs import service_logs, write_info
+from app.mcp.door import DoorLimits, McpDoors
 from app.metrics import CONTENT_TYPE, Metrics
-from app.pace import Pace, PaceMiddleware
+from app.pace import Pace
 from app.port.connections import ConnectionCounts
 from app.process import Heap
-from app.workers.forwarding import WorkerPeers
 from app.workers.metrics import WorkerMetrics
-from middleware.auth import AuthMiddleware
-from middleware.client_address import ClientAddressMiddleware, TrustedProxies
-from middleware.correlation import CorrelationMiddleware
-from middleware.cors import CorsMiddleware
-from middleware.drain import DrainMiddleware
-from middleware.hosts import HostMiddleware, HostRule
-from middleware.refusals import BodyLimitMiddleware, LastResortMiddleware
+from middleware.auth import AuthGuard
+from middleware.client_address import TrustedProxies
+from middleware.correlation import AccessLog
+from middleware.front import Front
+from middleware.hosts import HostCheck, HostRule
+from middleware.refusals import BodyLimit
 from routers.connections import connections_router
-from routers.console import console_router
+from routers.console import SIGN_IN_PATH, console_router, sign_in_router
 from routers.console_approvals import approvals_router
 from routers.console_calls import console_calls_router
 from routers.console_desk import console_desk_router
 from routers.console_files import console_file_routes, no_such_page, open_paths
-from routers.console_sign_in import SIGN_IN_PATH, sign_in_router
 from routers.console_tools import console_tools_router
-from routers.engine import engine_router
-from routers.faces import FacePaths, without_prefix
+from routers.engine import PATH as CHAT_PATH
+from routers.engine import chat_endpoint
+from routers.faces import FacePaths, well_known_router, without_prefix
 from routers.health import health_router, metrics_router
 from routers.login_tries import LoginTries
 from routers.openapi import publish_openapi
 from routers.operations import operations_router
-from routers.refusals import refuse_in_one_shape
-from routers.well_known import well_known_router
+from routers.refusals import refusal_of, refuse_in_one_shape
 from wicketgate.access.identity import HashedKey
-from wicketgate.config.runtime import make_marks
 from wicketgate.config.settings import LOOPBACK_HOSTS, Settings
-from wicketgate.config.settings_file import find_config, load_settings, log_configuration
+from wicketgate.config.settings_file import find_config, load_settings, log_configuration, settings_from
 from wicketgate.config.upstreams import UsersOf
 from wicketgate.errors import ConfigError
 from wicketgate.gate import VERSION, Gate
 from wicketgate.log_text import Redactor
-from wicketgate.login.waiting import Waiting
+from wicketgate.login.login_flow import Waiting
 from wicketgate.models.provider import Provider
 from wicketgate.ports import Upstream
 from wicketgate.random_ids import random_id
+from wicketgate.storage.figures import SharedFigures
 
 if TYPE_CHECKING:
-    from app.mcp_door import McpDoors
     from routers.connect import ConnectPages
 
 
@@ -81,6 +77,8 @@ class Service(FastAPI):
     more: what escapes the application, bodies and telemetry are the business of the middleware here."""
 
     def build_middleware_stack(self) -> ASGIApp:
+        # Middleware that a program has put next to the routes is in front of the faces too (OPS-504).
+        self.user_middleware.sort(key=lambda each: cast(Any, each.cls) is FacePaths)
         stack: Any = super().build_middleware_stack()
         while type(stack).__name__ in _OUTERMOST:
             stack = stack.app
@@ -99,8 +97,9 @@ class Service(FastAPI):
 
 
 def create_app(
-    settings: Settings | None = None,
+    settings: Settings | Mapping[str, Any] | None = None,
     *,
+    tools: object = (),
     program: Program | None = None,
     extra_keys: Sequence[HashedKey] = (),
     upstreams: Sequence[Upstream] | None = None,
@@ -113,32 +112,33 @@ def create_app(
 
     Without *settings* it is a program of its own, configured by the file that ``find_config`` finds; a wrong one ends
     the process with one line on stderr. With *settings* and no *program* it is part of another program, whose process
-    stays as it is; a wrong one raises ConfigError. *upstreams* and *provider* stand in for the configured ones, at the
-    edge only, as *clock* does for the system's (seconds since the epoch), *users* and *waiting* for logins of users.
+    stays as it is; a wrong one raises ConfigError. They may also be the content of a configuration file. *tools* are
+    functions of that program, as ``Gate`` takes them. *upstreams* and *provider* stand in for the configured ones, at
+    the edge only, as *clock* does for the system's (seconds since the epoch), *users* and *waiting* for logins of
+    users.
+
     Without any key it takes the one kept in ``auth.key_file``; without that file it makes one and serves only callers
     on this machine. A program of its own shows that key at the start; in another program it is ``app.state.local_key``.
     """
-    if settings is not None:
-        return _make_app(settings, program, extra_keys, upstreams, provider, clock, users, waiting)
-    try:
-        load = partial(load_settings, find_config(os.environ))
-        return _make_app(load(), program or Program(load), extra_keys, upstreams, provider, clock, users, waiting)
-    except ConfigError as error:
-        # A server would show the exception with forty lines of its own.
-        raise SystemExit(f"wicketgate: {error}") from None
-
-
-def _make_app(
-    settings: Settings,
-    program: Program | None,
-    extra_keys: Sequence[HashedKey],
-    upstreams: Sequence[Upstream] | None,
-    provider: Provider | None,
-    clock: Callable[[], float],
-    users: UsersOf | None,
-    waiting: Waiting | None,
-) -> FastAPI:
-    """Raises ConfigError."""
+    if settings is None:
+        try:
+            load = partial(load_settings, find_config(os.environ))
+            return create_app(
+                load(),
+                tools=tools,
+                program=program or Program(load),
+                extra_keys=extra_keys,
+                upstreams=upstreams,
+                provider=provider,
+                clock=clock,
+                users=users,
+                waiting=waiting,
+            )
+        except ConfigError as error:
+            # A server would show the exception with forty lines of its own.
+            raise SystemExit(f"wicketgate: {error}") from None
+    if not isinstance(settings, Settings):
+        settings = settings_from(settings)
     # A key, if none is configured.
     local: LocalKey | None = None
     if not settings.auth.identifies and not extra_keys:
@@ -154,38 +154,35 @@ def _make_app(
         heap = None if program is None else Heap()
         gate = Gate(
             settings,
+            tools=tools,
+            waits=False,
             upstreams=upstreams,
             provider=provider,
             keys=extra_keys,
             meter=metrics,
             heap=heap,
             clock=clock,
-            owner=place.owner if place is not None else None,
-            peers=WorkerPeers(place, make_marks(settings.storage)) if place is not None else None,
             users=users,
             waiting=waiting,
+            seal_key=place.seal_key if place is not None else None,
         )
-    gate.authenticator.observe(metrics.auth_failed)
-    gate.authenticator.observe(gate.audit_events.login_failed)
+    gate.keys.authenticator.observe(metrics.auth_failed)
+    gate.keys.authenticator.observe(gate.records.events.login_failed)
     own_server = program.server if program is not None else None
-    doors = LateDoors(
-        gate.faces,
-        partial(_make_doors, gate),
-        # Another server begins to listen when all is done, and other processes may ask for what only doors know.
-        at_start=own_server is None or gate.has_peers,
-        max_sessions=settings.mcp.max_sessions,
-        heap=heap,
-    )
-    gate.runtime.watch(doors.catalog_changed)
-    gate.runtime.watch_access(doors.access_changed)
+    doors = _make_doors(gate, heap)
+    gate.runtime.changes.watch(doors.catalog_changed)
+    gate.runtime.changes.watch_access(doors.access_changed)
     gate.drain.follow(doors.end_listening)
     gate.drain.wait_for(doors.answered)
-    gate.revocation.add(doors.end_of)
     metrics.watch(partial(_gauges, gate, doors, own_server.connections if own_server is not None else None))
 
     # Without the framework's documentation pages, which load scripts from other hosts.
     pace = Pace()
-    workers = WorkerMetrics(place, metrics.render) if place is not None else None
+    workers: WorkerMetrics | None = None
+    if place is not None:
+        workers = WorkerMetrics(
+            place, metrics.render, SharedFigures(gate.shared.store, place.service, gate.shared.process.id)
+        )
     app = Service(
         title="Wicketgate",
         version=VERSION,
@@ -197,7 +194,6 @@ def _make_app(
     )
     app.state.gate = gate
     app.state.local_key = local.secret if local is not None else ""
-    app.state.doors = doors
     console = ConsoleFiles() if settings.server.console else None
     read_metrics = metrics.read if workers is None else workers.metrics
     connect = _connect_pages(gate)
@@ -205,32 +201,27 @@ def _make_app(
 
     # The middleware. Each wraps the ones above it: the last is the outermost.
     server = settings.server
-    app.add_middleware(FacePaths, endpoints=faces)
-    app.add_middleware(BodyLimitMiddleware, max_bytes=server.max_body_bytes, timeout_s=server.body_timeout_s)
-    local_only = local is not None and local.file is None
-    if gate.has_peers:
-        behind = AuthMiddleware(
-            FacePaths(_nothing_else, faces), gate.authenticator, gate.key_uses, local_only=local_only
-        )
-        gate.peers.answer_with(DrainMiddleware(behind, gate.drain))
-    app.add_middleware(
-        AuthMiddleware,
-        authenticator=gate.authenticator,
-        uses=gate.key_uses,
-        local_only=local_only,
-        open_paths=frozenset() if console is None else open_paths(console) | {SIGN_IN_PATH},
-        open_under=() if connect is None else connect.open_under,
-        **({} if console is None else {"page_without_key": no_such_page}),
-    )
-    app.add_middleware(DrainMiddleware, drain=gate.drain)
-    app.add_middleware(LastResortMiddleware)
-    if server.allowed_origins:
-        app.add_middleware(CorsMiddleware, rule=HostRule((), (), server.allowed_origins))
     hosts = [f"{server.host}:*", *server.allowed_hosts, *filter(None, [urlsplit(server.public_url).netloc])]
-    app.add_middleware(HostMiddleware, rule=HostRule(LOOPBACK_HOSTS, hosts, server.allowed_origins))
-    app.add_middleware(CorrelationMiddleware, new_id=lambda: f"req_{random_id()}", measure=metrics.http_answer)
-    app.add_middleware(ClientAddressMiddleware, proxies=TrustedProxies(server.trusted_proxies))
-    app.add_middleware(PaceMiddleware, pace=pace)
+    app.add_middleware(FacePaths, endpoints=faces)
+    app.add_middleware(
+        Front,
+        pace=pace,
+        proxies=TrustedProxies(server.trusted_proxies),
+        access_log=AccessLog(lambda: f"req_{random_id()}", metrics.http_answer, write_info),
+        hosts=HostCheck(HostRule(LOOPBACK_HOSTS, hosts, server.allowed_origins)),
+        readers=HostRule((), (), server.allowed_origins) if server.allowed_origins else None,
+        drain=gate.drain,
+        guard=AuthGuard(
+            gate.keys.authenticator,
+            gate.keys.uses,
+            local_only=local is not None and local.file is None,
+            open_paths=frozenset() if console is None else open_paths(console) | {SIGN_IN_PATH},
+            open_under=() if connect is None else connect.open_under,
+            **({} if console is None else {"page_without_key": no_such_page}),
+        ),
+        bodies=BodyLimit(server.max_body_bytes),
+        refusal_of=refusal_of,
+    )
     return app
 
 
@@ -246,59 +237,52 @@ else:
         return made
 
 
-async def _nothing_else(scope: Scope, receive: Receive, send: Send) -> None:
-    raise RuntimeError("other workers forward requests to faces alone")
-
-
 def _add_paths(
     app: FastAPI,
     gate: Gate,
     connect: "ConnectPages | None",
     console: ConsoleFiles | None,
-    doors: LateDoors,
+    doors: McpDoors,
     metrics: Metrics,
     read_metrics: Callable[[], Awaitable[bytes]],
     sign_in: SignIn | None,
 ) -> Mapping[str, ASGIApp]:
-    """Returns the endpoints of the faces by path. They are served in front of the framework's router."""
+    """Returns the endpoints of the faces and of chats by path. They are served in front of the framework's router."""
     heartbeat_s = gate.settings.engine.heartbeat_s
-    max_values = gate.settings.server.max_body_values
     refuse_in_one_shape(app)
     routers = [
-        engine_router(
-            gate.engine,
-            gate.streams,
-            gate.keyed,
-            ready=gate.taking,
-            heartbeat_s=heartbeat_s,
-            max_values=max_values,
-        ),
         health_router(
             gate.runtime,
             gate.fleet,
-            lambda: doors.ready and gate.ready(),
-            gate.records,
-            gate.storage_state,
-            gate.issuers.states,
+            lambda: gate.lifecycle.ready() and not doors.sdk.failed,
+            gate.records.ready,
+            gate.shared.state,
+            gate.keys.issuers.states,
         ),
         metrics_router(read_metrics, CONTENT_TYPE),
-        operations_router(gate.operations, gate.shares.calls, max_values),
-        well_known_router(gate.issuers, gate.authenticator.resources),
+        operations_router(gate.operations, gate.shared.limits.calls),
+        well_known_router(gate.keys.issuers, gate.keys.authenticator.resources),
         *([] if connect is None else [connect.router()]),
-        connections_router(gate.user_logins),
+        connections_router(gate.logins.accounts),
     ]
     feed = None if console is None else Feed(gate)
     # Without pages too: an approver decides from a terminal or a program.
     routers.append(approvals_router(gate, feed))
     if feed is not None:
         routers += [console_router(gate, feed, heartbeat_s), sign_in_router(sign_in)]
-        routers.append(console_tools_router(gate, max_values))
-        routers.append(console_desk_router(gate, max_values))
+        routers.append(console_tools_router(gate))
+        routers.append(console_desk_router(gate))
         routers.append(console_calls_router(gate))
     for router in routers:
         app.router.routes.extend(router.routes)
     endpoints = doors.endpoints
-    faces = {"/mcp": endpoints[gate.settings.mcp.face], **{f"/mcp/{name}": each for name, each in endpoints.items()}}
+    faces: dict[str, ASGIApp] = {
+        "/mcp": endpoints[gate.settings.mcp.face],
+        **{f"/mcp/{name}": each for name, each in endpoints.items()},
+    }
+    faces[CHAT_PATH] = chat_endpoint(
+        gate.engine, gate.streams, gate.keyed, ready=gate.lifecycle.taking, heartbeat_s=heartbeat_s
+    )
     if console is not None:
         app.router.routes.extend(console_file_routes(console))
     publish_openapi(app)
@@ -309,7 +293,7 @@ def _add_paths(
 
 def _connect_pages(gate: Gate) -> "ConnectPages | None":
     """Returns None where no upstream has accounts of users."""
-    if gate.user_logins is None or gate.browser_logins is None or gate.id_tokens is None:
+    if gate.logins.accounts is None or gate.logins.browsers is None or gate.logins.id_tokens is None:
         return None
 
     def server_host(name: str) -> str:
@@ -319,13 +303,13 @@ def _connect_pages(gate: Gate) -> "ConnectPages | None":
     from routers.connect import ConnectPages
 
     return ConnectPages(
-        gate.user_logins,
-        gate.browser_logins,
-        gate.id_tokens,
-        gate.authenticator,
-        gate.audit_events,
+        gate.logins.accounts,
+        gate.logins.browsers,
+        gate.logins.id_tokens,
+        gate.keys.authenticator,
+        gate.records.events,
         LoginTries(monotonic),
-        lambda: bool(gate.accepted_keys()),
+        lambda: bool(gate.keys.accepted()),
         server_host,
     )
 
@@ -338,38 +322,33 @@ def _logs(program: Program | None, settings: Settings) -> AbstractContextManager
     return service_logs(server.log_level, Redactor(settings.secrets()), log_format=server.log_format)
 
 
-def _gauges(gate: Gate, doors: LateDoors, connections: ConnectionCounts | None) -> Gauges:
+def _gauges(gate: Gate, doors: McpDoors, connections: ConnectionCounts | None) -> Gauges:
     tools = Counter(item.server for item in gate.runtime.catalog().tools.values())
-    lost, refused = (gate.auditor.lost, gate.auditor.refused) if gate.auditor else ({}, {})
+    lost, refused = (gate.records.auditor.lost, gate.records.auditor.refused) if gate.records.auditor else ({}, {})
     return Gauges(
         gate.fleet.states(),
         tools,
-        [*gate.shares, gate.runtime.running, *doors.session_counts()],
+        [*gate.shared.limits, gate.runtime.running, *doors.stream_counts()],
         lost,
         refused,
-        audit_seconds=gate.auditor.seconds if gate.auditor else {},
-        storage=gate.storage,
-        keys=gate.key_life(),
+        audit_seconds=gate.records.auditor.seconds if gate.records.auditor else {},
+        storage=gate.shared.measures,
+        keys=gate.keys.life(),
         connections=connections,
         learned=gate.runtime.learning.lessons,
         lessons_dropped=gate.runtime.learning.dropped,
-        logins=gate.login_counts,
+        logins=gate.logins.counts,
     )
 
 
-def _make_doors(gate: Gate) -> "McpDoors":
-    from app.mcp_door import DoorLimits, McpDoors
-
+def _make_doors(gate: Gate, heap: Heap | None) -> McpDoors:
     server, mcp = gate.settings.server, gate.settings.mcp
     return McpDoors(
         gate.faces,
         version=VERSION,
-        seal=gate.seal,
-        limits=DoorLimits(
-            server.max_body_bytes, server.max_body_values, mcp.max_sessions, mcp.max_sessions_per_actor, mcp.direct
-        ),
-        calls=gate.shares.calls,
-        kept=gate.mcp_sessions,
-        peers=gate.peers,
-        fail=gate.storage.fail,
+        seal=gate.shared.seal,
+        limits=DoorLimits(server.max_body_bytes, mcp.max_streams_per_actor, mcp.direct),
+        calls=gate.shared.limits.calls,
+        stored=gate.shared.mcp_sessions,
+        heap=heap,
     )

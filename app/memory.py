@@ -1,7 +1,7 @@
 """Gives memory back after a start and after a peak (OPS-43, OPS-378).
 
 glibc keeps what a burst has used and freed: after a hundred slow readers of a fast model 300 MB, for good.
-``malloc_trim`` returns it to the system. It holds the allocator meanwhile, about a millisecond for each 10 MB, so it is
+``malloc_trim`` returns it to the system. It holds the allocator, about a millisecond for each 10 MB, so it is
 called from a thread, only while the process does little, and only after it has grown by much.
 """
 

@@ -1,7 +1,11 @@
 """Counters in the Prometheus text format. Labels are closed sets: never an actor or a tool id; of a key
 only the id, and only while it is configured."""
 
-from collections.abc import Callable, Iterable
+import time
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from itertools import accumulate
 
 from prometheus_client import (
     CONTENT_TYPE_LATEST,
@@ -11,12 +15,65 @@ from prometheus_client import (
     ProcessCollector,
     generate_latest,
 )
+from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from app.gauges import GaugeCollector, Gauges
-from app.http_counts import HttpAnswers
 from wicketgate.access.identity import FailureReason
 from wicketgate.gateway.options import TokenCost
 from wicketgate.models.provider import Usage
+
+
+class HttpAnswers(Collector):
+    """HTTP answers by path and status, counted in plain numbers because every request is counted. *bounds* are the
+    upper ends of the buckets of seconds, in ascending order. Use from one event loop only."""
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self._bounds = bounds
+        self._ends = [*(str(float(bound)) for bound in bounds), "+Inf"]
+        self._answers: dict[tuple[str, int], int] = {}
+        self._took: dict[str, _Took] = {}
+        self._since: dict[tuple[str, int], float] = {}
+
+    def count(self, path: str, status: int, seconds: float) -> None:
+        """Counts an answer that took *seconds*. *path* is one of a closed set."""
+        answered = path, status
+        try:
+            self._answers[answered] += 1
+        except KeyError:
+            self._answers[answered] = 1
+            self._since[answered] = time.time()
+            self._took.setdefault(path, _Took(len(self._ends)))
+        took = self._took[path]
+        took.buckets[bisect_left(self._bounds, seconds)] += 1
+        took.seconds += seconds
+
+    def collect(self) -> Iterable[Metric]:
+        answers = CounterMetricFamily(
+            "wicketgate_http_requests",
+            "HTTP requests by path and status; status 0: the client left before an answer began.",
+            labels=["path", "status"],
+        )
+        for (path, status), number in self._answers.items():
+            answers.add_metric([path, str(status)], number, created=self._since[path, status])
+        yield answers
+        took = HistogramMetricFamily("wicketgate_http_seconds", "How long until the answer began.", labels=["path"])
+        for path, each in self._took.items():
+            took.add_metric([path], list(zip(self._ends, accumulate(each.buckets), strict=True)), each.seconds)
+            took.add_sample("wicketgate_http_seconds_created", {"path": path}, each.since)
+        yield took
+
+
+class _Took:
+    """The seconds of the answers at one path, by bucket."""
+
+    __slots__ = ("buckets", "seconds", "since")
+
+    def __init__(self, buckets: int) -> None:
+        self.buckets = [0] * buckets
+        self.seconds = 0.0
+        self.since = time.time()
+
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 
@@ -30,49 +87,30 @@ class Metrics:
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
-        self._meta_tools = Counter(
-            "wicketgate_meta_tool_calls", "Calls of the meta-tools.", ["tool", "outcome"], registry=self._registry
+        counter, histogram = partial(Counter, registry=self._registry), partial(Histogram, registry=self._registry)
+        of_tool = ["tool"]
+        self._meta_tools = counter("wicketgate_meta_tool_calls", "Calls of the meta-tools.", [*of_tool, "outcome"])
+        self._meta_tool_seconds = histogram(
+            "wicketgate_meta_tool_seconds", "How long they took.", of_tool, buckets=_SECONDS
         )
-        self._meta_tool_seconds = Histogram(
-            "wicketgate_meta_tool_seconds", "How long they took.", ["tool"], buckets=_SECONDS, registry=self._registry
-        )
-        self._shown = Counter(
-            "wicketgate_tokens_shown", "Tokens given to models, estimated.", ["tool"], registry=self._registry
-        )
-        self._naive = Counter(
-            "wicketgate_tokens_naive",
-            "Tokens it would have taken with all schemas in the prompt and raw results, estimated.",
-            ["tool"],
-            registry=self._registry,
-        )
+        self._shown = counter("wicketgate_tokens_shown", "Tokens given to models, estimated.", of_tool)
+        naive = "Tokens it would have taken with all schemas in the prompt and raw results, estimated."
+        self._naive = counter("wicketgate_tokens_naive", naive, of_tool)
         # Looking one up by its labels costs as much as counting; tools and outcomes are closed sets.
         self._of_meta_tools: dict[tuple[str, str], tuple[Counter, Histogram, Counter, Counter]] = {}
-        self._streams = Counter(
-            "wicketgate_streams", "Chat streams by how they ended.", ["outcome"], registry=self._registry
-        )
-        self._of_streams: dict[str, Counter] = {}
+        self._streams = counter("wicketgate_streams", "Chat streams by how they ended.", ["outcome"])
         self._http = HttpAnswers(_SECONDS)
         self._registry.register(self._http)
-        self._loop_lag = Histogram(
-            "wicketgate_loop_lag_seconds",
-            "How late the event loop ran what was due, looked at ten times a second.",
-            buckets=_LAG_SECONDS,
-            registry=self._registry,
-        )
+        lag = "How late the event loop ran what was due, looked at ten times a second."
+        self._loop_lag = histogram("wicketgate_loop_lag_seconds", lag, buckets=_LAG_SECONDS)
         self._paths: frozenset[str] = frozenset()
-        self._auth_failures = Counter(
-            "wicketgate_auth_failures",
-            "Requests without a credential that is good, by reason.",
-            ["reason"],
-            registry=self._registry,
+        failures = "Requests without a credential that is good, by reason."
+        self._auth_failures = counter("wicketgate_auth_failures", failures, ["reason"])
+        tokens = (
+            "As the provider counted them; cache_read and cache_write are parts of prompt, reasoning of completion."
         )
-        model_tokens = Counter(
-            "wicketgate_model_tokens",
-            "As the provider counted them; cache_read and cache_write are parts of prompt, reasoning of completion.",
-            ["kind"],
-            registry=self._registry,
-        )
-        self._model_tokens_by_kind = [model_tokens.labels(kind) for kind in _KINDS]
+        model_tokens = counter("wicketgate_model_tokens", tokens, ["kind"])
+        self._model_tokens = {kind: model_tokens.labels(kind) for kind in _KINDS}
 
     def watch(self, read: Callable[[], Gauges]) -> None:
         """Reads these gauges at each scrape."""
@@ -105,13 +143,10 @@ class Metrics:
         naive.inc(cost.naive)
 
     def stream_ended(self, outcome: str, usage: Usage) -> None:
-        series = self._of_streams.get(outcome)
-        if series is None:
-            series = self._of_streams[outcome] = self._streams.labels(outcome)
-        series.inc()
-        for counter, tokens in zip(self._model_tokens_by_kind, _counts(usage), strict=True):
-            if tokens:
-                counter.inc(tokens)
+        self._streams.labels(outcome).inc()
+        for kind, counted in _KINDS.items():
+            if tokens := getattr(usage, counted):
+                self._model_tokens[kind].inc(tokens)
 
     def auth_failed(self, reason: FailureReason, key_id: str, source: str) -> None:
         """Implements OnFailure."""
@@ -125,15 +160,11 @@ class Metrics:
         return generate_latest(self._registry)
 
 
-_KINDS = ("prompt", "completion", "cache_read", "cache_write", "reasoning")
-
-
-def _counts(usage: Usage) -> tuple[int, ...]:
-    """Returns the token counts in the order of the kinds."""
-    return (
-        usage.prompt_tokens,
-        usage.completion_tokens,
-        usage.cached_tokens,
-        usage.cache_write_tokens,
-        usage.reasoning_tokens,
-    )
+_KINDS = {
+    "prompt": "prompt_tokens",
+    "completion": "completion_tokens",
+    "cache_read": "cached_tokens",
+    "cache_write": "cache_write_tokens",
+    "reasoning": "reasoning_tokens",
+}
+"""The fields of Usage by the kind of tokens."""

@@ -15,8 +15,6 @@ from contextvars import ContextVar
 from types import CoroutineType
 from typing import Any, TypeVar, cast
 
-from starlette.types import ASGIApp, Receive, Scope, Send
-
 T = TypeVar("T")
 
 _TURN_S = 0.010
@@ -24,7 +22,8 @@ _TURN_S = 0.010
 _UNNOTICED_S = 0.001
 _MOST_AT_ONCE = 256
 
-_UNPACED = frozenset({"/healthz", "/readyz"})
+UNPACED = frozenset({"/healthz", "/readyz"})
+"""The paths of requests that do not stand in the line."""
 
 _paced: ContextVar[bool] = ContextVar("paced", default=False)
 
@@ -166,16 +165,3 @@ class _TaskSteps(_Steps[T]):
 
     def __del__(self) -> None:
         self._work.close()
-
-
-class PaceMiddleware:
-    """ASGI: paces every request but those for health."""
-
-    def __init__(self, app: ASGIApp, pace: Pace) -> None:
-        self._app = app
-        self._pace = pace
-
-    # Returns the awaitable and awaits nothing itself: one frame less for each step of a request.
-    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-        work = self._app(scope, receive, send)
-        return work if scope["type"] != "http" or scope["path"] in _UNPACED else self._pace.run(work)

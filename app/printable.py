@@ -16,3 +16,8 @@ def printable(line: str) -> str:
 def printable_text(text: str) -> str:
     """Does the same for a text of several lines."""
     return "\n".join("\t".join(map(printable, line.split("\t"))) for line in text.split("\n"))
+
+
+def count(number: float, noun: str, many: str = "") -> str:
+    """Returns ``1 tool`` or ``2 tools``; *many* is a plural that takes more than an s."""
+    return f"{number:g} {noun if number == 1 else many or f'{noun}s'}"

@@ -44,7 +44,7 @@ def open_standard_streams() -> None:
 
 class EarlyHangup:
     """Remembers SIGHUP from now on, until ``on_hangup`` takes it over: a start takes seconds, and the signal would end
-    the process meanwhile. *before* is the handler that was there; *attached*: the end of the terminal is to stop us."""
+    the process until then. *before* is the handler that was there; *attached*: the end of the terminal stops us."""
 
     def __init__(self) -> None:
         self.came = False
@@ -170,7 +170,7 @@ def collect_seldom() -> None:
 class Heap:
     """Implements HeapKeeper, once in a process: no full collection runs during a refresh of the catalog.
 
-    A full collection looks at every container of the heap and holds the event loop meanwhile: 0.2 s and more with
+    A full collection looks at every container of the heap and holds the event loop in the meantime: 0.2 s and more with
     10,000 tools (``make bench-pause``). After a refresh that changed a large catalog the heap is frozen: collections
     skip what it holds, which is still freed when nothing refers to it. Only garbage in cycles that is alive at a freeze
     is never collected, so nothing but such a change causes a freeze.

@@ -9,13 +9,9 @@ from rich.text import Text
 from app.printable import printable
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[str]], styles: Sequence[str] = ()) -> Table:
-    """Makes a table of foreign texts. *styles* are those of the columns, in order, as rich names them."""
+def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
+    """Makes a table of foreign texts."""
     made = Table(*columns, box=SIMPLE_HEAD, pad_edge=False, header_style="bold")
     for row in rows:
-        made.add_row(*(Text(printable(cell), style) for cell, style in _styled(row, styles)))
+        made.add_row(*(Text(printable(cell)) for cell in row))
     return made
-
-
-def _styled(row: Sequence[str], styles: Sequence[str]) -> Iterable[tuple[str, str]]:
-    return ((cell, styles[place] if place < len(styles) else "") for place, cell in enumerate(row))

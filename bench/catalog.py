@@ -1,23 +1,22 @@
 """``make bench-catalog``: how well tools are found, the agent's view, learning, and what refreshing and browsing cost,
-with peers beside us in the same run. What the rows mean: docs/benchmarks.md.
+with peers beside us in the same run; with ``--beside``, the costs of another checkout too. What the rows mean:
+docs/benchmarks.md.
 
 Prints Markdown, ready to be pasted there; the progress goes to stderr.
 """
 
 import argparse
 import asyncio
-import json
-import os
-import platform
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from bench.agents_view import agents_view, one_browse_table, ways_table
 from bench.catalogs import MISSING, ROOT, corpus, routing_data
-from bench.costs import PEER_TOOLS, QUERIES, SIZES, costs_table, measure
+from bench.checkouts import HERE, add_beside, beside_tables
+from bench.costs import PEER_TOOLS, QUERIES, SIZES, costs_table, measure, measures_of
 from bench.learning import learning, learning_table
+from bench.machine import machine, write
 from bench.peers import OF_CATALOG, Peer, install
 from bench.progress import step
 from bench.quality import SAMPLE, quality, quality_table
@@ -32,6 +31,7 @@ def main() -> None:
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES)
     parser.add_argument("--sample", type=int, default=SAMPLE, help="tasks of a set for which the peers are asked")
     parser.add_argument("--no-peers", action="store_true", help="only this program")
+    add_beside(parser)
     for section in _SECTIONS:
         parser.add_argument(f"--no-{section}", action="store_true")
     options = parser.parse_args()
@@ -45,25 +45,18 @@ def main() -> None:
         remarks.append(MISSING)
         wanted = [section for section in wanted if section not in _NEED_DATA]
 
-    result: dict[str, Any] = {}
+    before = machine()
+    result: dict[str, Any] = {"measures": {}}
     for section in wanted:
         result[section], tables = _SECTIONS[section](options, data, peers)
         for table in tables:
             print(f"\n{markdown(table)}", flush=True)
-    machine = {
-        "date": time.strftime("%Y-%m-%d %H:%M", time.gmtime()),
-        "python": platform.python_version(),
-        "machine": platform.machine(),
-        "cores": os.cpu_count(),
-        "load": [round(load, 1) for load in os.getloadavg()],
-    }
-    print(
-        "\n"
-        + "\n".join(f"- {told}" for told in [*remarks, ", ".join(f"{name} {value}" for name, value in machine.items())])
-    )
-    options.json.parent.mkdir(parents=True, exist_ok=True)
-    options.json.write_text(json.dumps(result | {"machine": machine, "remarks": remarks}, indent=1) + "\n")
-    print(f"\n{options.json}")
+    if "costs" in result:
+        result["measures"] = measures = measures_of(result["costs"], [*options.beside, HERE])
+        for table in beside_tables(measures):
+            print(f"\n{markdown(table)}")
+    print("".join(f"\n- {told}" for told in remarks))
+    write(options.json, before, result | {"remarks": remarks})
 
 
 _Peers = Mapping[str, Peer | str]
@@ -94,7 +87,7 @@ def _costs(options: argparse.Namespace, data: Path | None, peers: _Peers) -> _Ma
     for size in options.sizes:
         with step(f"costs: {size:,} tools"):
             beside = peer if isinstance(peer, Peer) and size <= PEER_TOOLS else None
-            sizes.append(measure(corpus(size, QUERIES, data), beside))
+            sizes.append(measure(corpus(size, QUERIES, data), beside, [*options.beside, HERE]))
     return sizes, [costs_table(sizes)]
 
 

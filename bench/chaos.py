@@ -50,7 +50,7 @@ async def chaos(given: argparse.Namespace, folder: Path) -> Report:
             places(folder, store, given.replicas, cold=True, clocks=clocks, logs=given.logs)
         )
         load = Load(Ledger(), made.nginx.url, tool_ids())
-        faults = Faults(made, load.began, flushed_at=load.ledger.flushed_at)
+        faults = Faults(made, load.began, flushes=load.ledger.flushes)
 
         async def deeds() -> None:
             """Faults for so many minutes, but for a few seconds at both ends."""

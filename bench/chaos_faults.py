@@ -27,7 +27,7 @@ class Faults:
     began: float
     done: Counter[Kind] = field(default_factory=Counter)
     under_way: set[str] = field(default_factory=set)
-    flushed_at: list[float] = field(default_factory=list)
+    flushes: list[list[float]] = field(default_factory=list)
     """That of the ledger."""
 
     async def rage(self, kinds: Sequence[Kind], seed: int, every_s: float, stop: asyncio.Event) -> None:
@@ -96,8 +96,10 @@ class Faults:
                 case "read-only":
                     await (await self.places.redis.master()).refuse_writes("min-replicas-to-write", "9", strike.for_s)
                 case "flush":
+                    # Noted before: a client may feel the loss before this process has the answer.
+                    self.flushes.append([time.monotonic() - self.began])
                     await (await self.places.redis.master()).flush()
-                    self.flushed_at.append(time.monotonic() - self.began)
+                    self.flushes[-1].append(time.monotonic() - self.began)
                 case "lock":
                     assert isinstance(self.places.store, Path)
                     with locked(self.places.store):

@@ -29,13 +29,13 @@ OUTCOMES: Mapping[Outcome, str] = {
 }
 """The ends that a call may have, and how it is shown."""
 
-Fault = Literal["events lost", "effects doubled", "wrong answers", "false 404", "keyed runs begun anew", "no answer"]
+Fault = Literal["events lost", "effects doubled", "wrong answers", "false 404", "keyed runs begun again", "no answer"]
 FAULTS: tuple[Fault, ...] = (
     "events lost",
     "effects doubled",
     "wrong answers",
     "false 404",
-    "keyed runs begun anew",
+    "keyed runs begun again",
     "no answer",
 )
 """Things that must not happen, whatever dies."""
@@ -69,14 +69,15 @@ class Ledger:
     came_back: int = 0
     silence_s: float = 0.0
     """The longest time in which a chat with a key showed nothing new to its client."""
-    flushed_at: list[float] = field(default_factory=list)
-    """The times, in seconds, at which Redis lost all keys. Calls that were under way then have no guarantees."""
+    flushes: list[list[float]] = field(default_factory=list)
+    """When each loss of all keys of Redis began and, once it has, ended, in seconds. Calls that run in that time
+    have no guarantees."""
     excused: list[str] = field(default_factory=list)
     """The breaches that are excused because their calls were under way when the store lost its data."""
 
     def lost(self, began_s: float, ended_s: float) -> bool:
         """Returns whether Redis lost all keys between the two."""
-        return any(began_s <= at_s <= ended_s for at_s in self.flushed_at)
+        return any(flush[0] <= ended_s and (len(flush) == 1 or began_s <= flush[1]) for flush in self.flushes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +143,7 @@ class Reading:
             # Without an id it is no event of the run: it ends this stream, and the client comes back for the rest.
             return
         if self.run and run != self.run:
-            self._breach("keyed runs begun anew", f"{self.run} became {run} at event {self.last + 1}")
+            self._breach("keyed runs begun again", f"{self.run} became {run} at event {self.last + 1}")
             self.run, self.last, self.events = run, 0, []
         self.run = run
         if position <= self.last:

@@ -20,8 +20,8 @@ from bench.chaos_redis import Redis
 from bench.chaos_story import BANK, DESK, TOOLS
 from bench.helper_process import helper_process, next_line
 from tests.support.nginx import Nginx
+from tests.support.ports import free_port
 from tests.support.process import Program, program
-from tests.support.redis import free_port
 from tests.support.warm_server import warm
 from wicketgate.access.identity import hash_key
 from wicketgate.catalog.tool_id import derive_tool_id

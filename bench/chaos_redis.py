@@ -16,7 +16,8 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
 from tests.support.debian import debian_program
-from tests.support.redis import RedisServer, free_port
+from tests.support.ports import free_port
+from tests.support.redis import RedisServer
 
 KEEPS = ("appendonly yes", "appendfsync always", "maxmemory-policy noeviction")
 """Settings of a Redis that keeps what it acknowledged."""

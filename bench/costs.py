@@ -1,18 +1,21 @@
 """The cost of refreshing and browsing, beside contextweaver where the catalog is not too large for it.
 
-Each contestant is a process of its own; they are alive together and take turns at every step.
+Each contestant is a process of its own, on one core; they are alive together and take turns at every step.
 """
 
 import json
+import os
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
+from statistics import median
 from typing import IO, Any
 
 from bench.catalogs import ROOT, Corpus
+from bench.checkouts import HERE, Checkout, Measures, add_value
+from bench.cpu import MEASURED, pin
 from bench.peers import Peer
 from bench.table import Table, figure, percentile
 
@@ -22,6 +25,7 @@ PEER_TOOLS = 10_000
 """Of a larger catalog the peer would need a quarter of an hour for one refresh."""
 
 _ROUNDS = 5
+_PROCESSES = 3
 _CHANGES = ("cold", "unchanged", "described", "renamed")
 _SLOW_MS = 3_000
 """A contestant that needs longer for a refresh is not asked to do it again."""
@@ -31,17 +35,23 @@ _BUDGET_S = 20
 """Of each contestant for one round of queries or paths."""
 
 
-def measure(tools: Corpus, peer: Peer | None) -> dict[str, Any]:
+def measure(tools: Corpus, peer: Peer | None, checkouts: Sequence[Checkout] = (HERE,)) -> dict[str, Any]:
     """All operations at one size."""
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         definitions = Path(folder) / "tools.json"
         definitions.write_text(json.dumps(tools.definitions), encoding="utf-8")
-        contestants = [stack.enter_context(_started("wicketgate", "bench.wicketgate", definitions, None))]
+        contestants = [stack.enter_context(_ours(checkout, definitions)) for checkout in checkouts]
         if peer is not None:
-            peer_name, module = "contextweaver", "bench.contextweaver_peer"
-            contestants.append(stack.enter_context(_started(peer_name, module, definitions, peer)))
-        return {"tools": len(tools.definitions), "source": tools.source, "contestants": _measured(tools, contestants)}
+            line = (str(peer.python), "bench.contextweaver_peer")
+            contestants.append(stack.enter_context(_started("contextweaver", *line, definitions, ROOT, peer.env)))
+        measured = _measured(tools, contestants)
+        # What a process holds is known once; a range takes several.
+        for _ in range(_PROCESSES - 1 if len(checkouts) > 1 else 0):
+            for checkout, one in zip(checkouts, measured, strict=False):
+                with _ours(checkout, definitions) as again:
+                    one["rounds"]["memory"].append(again.do("first")["mb"])
+        return {"tools": len(tools.definitions), "source": tools.source, "contestants": measured}
 
 
 def _measured(tools: Corpus, contestants: "Sequence[_Running]") -> list[dict[str, Any]]:
@@ -55,6 +65,7 @@ def _measured(tools: Corpus, contestants: "Sequence[_Running]") -> list[dict[str
                 if not done[change] or done[change][-1]["wall_ms"] < _SLOW_MS:
                     done[change].append(one.do("refresh", change=change))
     browses: list[dict[str, dict[str, Any]]] = [{} for _ in contestants]
+    queries: list[list[float]] = [[] for _ in contestants]
     for kind, order in (("queries", {"queries": tools.queries}), ("paths", {}), ("root", {})):
         rounds: list[list[list[list[float] | None]]] = [[] for _ in contestants]
         for _ in range(3):
@@ -63,6 +74,8 @@ def _measured(tools: Corpus, contestants: "Sequence[_Running]") -> list[dict[str
                     taken.append(one.do(kind, budget_s=_BUDGET_S, **order)["ms"])
         for browse, taken in zip(browses, rounds, strict=True):
             browse[kind] = _browses(taken)
+        if kind == "queries":
+            queries = [[median(call[1] for call in of if call) for of in taken if any(of)] for taken in rounds]
     return [
         {
             "name": one.name,
@@ -75,9 +88,26 @@ def _measured(tools: Corpus, contestants: "Sequence[_Running]") -> list[dict[str
                 for change, runs in done.items()
             },
             "browse": browse,
+            "rounds": {
+                "query": query,
+                "memory": [first["mb"]],
+                **{change: [run["cpu_ms"] for run in runs] for change, runs in done.items()},
+            },
         }
-        for one, first, done, browse in zip(contestants, firsts, refreshes, browses, strict=True)
+        for one, first, done, browse, query in zip(contestants, firsts, refreshes, browses, queries, strict=True)
     ]
+
+
+def measures_of(sizes: Sequence[Mapping[str, Any]], checkouts: Sequence[Checkout]) -> Measures:
+    """Returns the costs of the catalog, by checkout."""
+    measures: Measures = {}
+    told = {"query": "query, CPU ms", **{change: f"refresh {its}, CPU ms" for change, its in _TOLD.items()}}
+    for size in sizes:
+        by_name = {one["name"]: one["rounds"] for one in size["contestants"]}
+        for what, its in (told | {"memory": "memory, MB"}).items():
+            for checkout in checkouts:
+                add_value(measures, f"{size['tools']:,} tools: {its}", checkout, *by_name[checkout.at(_OURS)][what])
+    return measures
 
 
 def _browses(rounds: Sequence[Sequence[Sequence[float] | None]]) -> dict[str, Any]:
@@ -153,19 +183,30 @@ class _Running:
         return answer
 
 
+_OURS = "wicketgate"
+
+
+def _ours(checkout: Checkout, definitions: Path) -> AbstractContextManager[_Running]:
+    name, module = checkout.at(_OURS), "bench.wicketgate"
+    return _started(name, checkout.python, module, definitions, checkout.folder, os.environ)
+
+
 @contextmanager
-def _started(name: str, module: str, definitions: Path, peer: Peer | None) -> Iterator[_Running]:
-    python = peer.python if peer else sys.executable
+def _started(
+    name: str, python: str, module: str, definitions: Path, folder: Path, env: Mapping[str, str]
+) -> Iterator[_Running]:
+    """*module* is that of *folder*; what measures it is ours, so that all checkouts are measured in the same way."""
     process = subprocess.Popen(
-        [python, "-m", "bench.contestant", module, definitions],
-        cwd=ROOT,
-        env=peer.env if peer else None,
+        [python, "-P", ROOT / "bench" / "contestant.py", module, definitions],
+        cwd=folder,
+        env={**env, "PYTHONPATH": str(folder)},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
     )
     if process.stdin is None or process.stdout is None:
         raise RuntimeError("no pipes")
+    pin(process.pid, MEASURED)
     with process:
         yield _Running(name, process.stdin, process.stdout)
         process.stdin.close()

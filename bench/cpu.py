@@ -2,9 +2,13 @@
 
 import os
 import time
-from collections.abc import Collection
-from contextlib import suppress
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+_CORES = sorted(os.sched_getaffinity(0))
+MEASURED, LOAD = {_CORES[0]}, {_CORES[-1]}
+"""The core of the measured process, and that of its callers and upstreams. The same one if there is no other."""
 
 
 def cpu_s(pid: int) -> float:
@@ -18,3 +22,14 @@ def pin(pid: int, cores: Collection[int]) -> None:
     for thread in Path(f"/proc/{pid}/task").iterdir():
         with suppress(ProcessLookupError):  # it has ended meanwhile
             os.sched_setaffinity(int(thread.name), cores)
+
+
+@contextmanager
+def as_load() -> Iterator[None]:
+    """Runs this process, and all that it starts, on ``LOAD``."""
+    before = os.sched_getaffinity(0)
+    pin(os.getpid(), LOAD)
+    try:
+        yield
+    finally:
+        pin(os.getpid(), before)

@@ -108,9 +108,7 @@ async def _call(
 
 
 def _schemes(document: Path) -> list[Mapping[str, Any]]:
-    source = FileSource(document)
-    read = read_document(document.read_bytes(), document.name, source.other)
-    return list(read.security_schemes().values())
+    return list(read_document(document.read_bytes()).security_schemes().values())
 
 
 def _credentials(document: Path) -> tuple[dict[str, str], None, int]:

@@ -1,31 +1,29 @@
 """``make bench-engine``: what it costs to relay a model's stream, beside a bare relay and agent frameworks, in one run.
 
-All contestants are processes of their own, alive together, and take turns. What the columns mean: docs/benchmarks.md.
+All contestants are processes of their own on one core, alive together, and take turns; the model and the client have
+another core. With ``--beside``, another checkout is one of them. What the columns mean: docs/benchmarks.md.
 """
 
 import argparse
 import asyncio
-import json
 import os
-import platform
-import tempfile
+import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 import uvloop
-import yaml
 
-from app.local_key import new_key
 from bench.catalogs import ROOT
-from bench.cpu import cpu_s
+from bench.checkouts import HERE, Checkout, Measures, add_beside, add_value, beside_tables, serving
+from bench.cpu import MEASURED, as_load, cpu_s, pin
 from bench.engine_streams import Stream, Streams, now_ms
 from bench.environments import environment
-from bench.table import figure, percentile, table
-from tests.support.process import program
+from bench.machine import machine, write
+from bench.quiet_process import quiet_process
+from bench.table import Table, figure, markdown, percentile
 
 FRAMEWORKS = ("pydantic-ai", "openai-agents")
 REQUIREMENTS = (
@@ -35,7 +33,7 @@ REQUIREMENTS = (
 
 LOCK_STREAMS, LOCK_DELTAS = 64, 60
 FIRE_STREAMS, FIRE_DELTAS = 8, 600
-REQUESTS, AT_ONCE = 96, 8
+REQUESTS, AT_ONCE, REQUEST_DELTAS, PAIRS = 96, 8, 20, 2
 MEMORY_BEFORE, MEMORY_MORE = 50, 250
 PACED_STREAMS, PACED_S, PACE_S = 200, 4.0, 0.05
 _BOUND_S = 120.0
@@ -53,6 +51,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--no-frameworks", action="store_true")
+    parser.add_argument("--share", type=float, default=1.0, help="of the usual streams, deltas, requests and seconds")
+    add_beside(parser)
     parser.add_argument("--json", type=Path, default=ROOT / "bench" / "out" / "engine.json")
     options = parser.parse_args()
     python: Path | str = "left out"
@@ -60,16 +60,26 @@ def main() -> None:
         python = environment(ROOT / "bench" / "out" / ".venv-agents", REQUIREMENTS)
         if isinstance(python, str):
             print(f"without frameworks: {python}")
-    rows = uvloop.run(_measured(options.rounds, python if isinstance(python, Path) else None))
-    print(shown(rows))
-    options.json.parent.mkdir(parents=True, exist_ok=True)
-    machine = {"python": platform.python_version(), "machine": platform.machine(), "load": os.getloadavg()}
-    options.json.write_text(json.dumps({"machine": machine, "rows": rows}, indent=1) + "\n")
-    print(f"\n{options.json}")
+    before = machine()
+    checkouts = [*options.beside, HERE]
+    with as_load():
+        chosen = python if isinstance(python, Path) else None
+        found = uvloop.run(measure(options.rounds, chosen, checkouts, options.share))
+    rows = {
+        name: {column: median(row[column]) if column in row else None for column in _COLUMNS}
+        for name, row in found.items()
+    }
+    measures: Measures = {}
+    for column, told in _COLUMNS.items():
+        for checkout in checkouts:
+            add_value(measures, told, checkout, *found[checkout.at(_OURS)][column])
+    for made in (shown(rows), *beside_tables(measures)):
+        print(f"{markdown(made)}\n")
+    write(options.json, before, {"rows": rows, "measures": measures})
 
 
-def shown(rows: Mapping[str, Mapping[str, float | None]]) -> str:
-    """The table; *rows* by contestant, the bare relay first."""
+def shown(rows: Mapping[str, Mapping[str, float | None]]) -> Table:
+    """*rows* by contestant, the bare relay first."""
     base = next(iter(rows.values()))
     head = ["", "lock µs", "×", "fire µs", "×", "request ms", "tool turn ms", "KB a stream", "p50 ms", "p99 ms"]
     body = []
@@ -79,35 +89,44 @@ def shown(rows: Mapping[str, Mapping[str, float | None]]) -> str:
             value, of = row[column], base[column]
             cells += [figure(value), figure(value / of if value is not None and of else None)]
         body.append([*cells, *(figure(row[column]) for column in ("request", "tool", "memory", "p50", "p99"))])
-    return table(head, body)
+    return Table("The relay", head, body)
 
 
-async def _measured(rounds: int, python: Path | None) -> dict[str, dict[str, float | None]]:
+async def measure(
+    rounds: int, python: Path | None, checkouts: Sequence[Checkout], share: float = 1.0
+) -> dict[str, dict[str, list[float]]]:
+    """By contestant and column, a value a round; of memory one. With *share* of the usual amounts."""
     figures: dict[str, dict[str, list[float]]] = {}
     async with AsyncExitStack() as stack:
-        streams = Streams()
+        streams = Streams(PAIRS)
         model = await streams.serve_model()
         stack.callback(model.close)
-        contestants = await _open(stack, model.sockets[0].getsockname()[1], python)
+        contestants = await _open(stack, model.sockets[0].getsockname()[1], python, checkouts)
         for round_number in range(-1, rounds):
             for contestant in contestants:
-                measured = await _round(streams, contestant, warm=round_number < 0)
+                measured = await _round(streams, contestant, share, warm=round_number < 0)
                 if round_number >= 0:
                     for name, value in measured.items():
                         figures.setdefault(contestant.name, {}).setdefault(name, []).append(value)
         for contestant in contestants:
-            figures[contestant.name]["memory"] = [await _memory(streams, contestant)]
-    return {
-        name: {column: median(row[column]) if column in row else None for column in _COLUMNS}
-        for name, row in figures.items()
-    }
+            figures[contestant.name]["memory"] = [await _memory(streams, contestant, share)]
+    return figures
 
 
-_COLUMNS = ("lock", "fire", "request", "tool", "memory", "p50", "p99")
+_OURS = "wicketgate"
+_COLUMNS = {
+    "lock": "a delta, one at a time, CPU µs",
+    "fire": "a delta, all at once, CPU µs",
+    "request": f"a chat request, {REQUEST_DELTAS} deltas, CPU ms",
+    "tool": "a turn with a tool more, CPU ms",
+    "memory": "an open stream, KB",
+    "p50": "delay of a delta, median, ms",
+    "p99": "delay of a delta, p99, ms",
+}
 
 
-async def _round(streams: Streams, contestant: Contestant, *, warm: bool) -> dict[str, float]:
-    share = 0.1 if warm else 1.0
+async def _round(streams: Streams, contestant: Contestant, whole: float, *, warm: bool) -> dict[str, float]:
+    share = whole * (0.1 if warm else 1.0)
     requests = max(1, int(REQUESTS * share))
     measured = {
         "lock": await _lock(streams, contestant, max(5, int(LOCK_DELTAS * share))),
@@ -118,7 +137,7 @@ async def _round(streams: Streams, contestant: Contestant, *, warm: bool) -> dic
         measured["tool"] = await _requests(streams, contestant, requests, calls_tool=True) - plain
     if not warm and contestant.name not in FRAMEWORKS:
         # Four thousand deltas a second are more than one process of a framework can pass on.
-        measured |= await _paced(streams, contestant)
+        measured |= await _paced(streams, contestant, whole)
     return measured
 
 
@@ -184,7 +203,7 @@ async def _stay_awake() -> None:
 
 
 async def _requests(streams: Streams, contestant: Contestant, count: int, *, calls_tool: bool = False) -> float:
-    """CPU milliseconds of a whole request with one delta, connections kept."""
+    """CPU milliseconds of a whole request, connections kept."""
     left = count
 
     async def ask() -> None:
@@ -194,6 +213,7 @@ async def _requests(streams: Streams, contestant: Contestant, count: int, *, cal
             stream = await streams.open(contestant.url, contestant.headers, calls_tool=calls_tool)
             async with asyncio.timeout(_BOUND_S):
                 await stream.opened
+            stream.send(REQUEST_DELTAS - 1)
             stream.finish()
             await streams.close(stream)
 
@@ -205,9 +225,9 @@ async def _requests(streams: Streams, contestant: Contestant, count: int, *, cal
     return used * 1000 / count
 
 
-async def _paced(streams: Streams, contestant: Contestant) -> dict[str, float]:
+async def _paced(streams: Streams, contestant: Contestant, share: float) -> dict[str, float]:
     """Milliseconds between the model's write and the client's read, at 200 streams of twenty deltas a second."""
-    open_streams = await _opened(streams, contestant, PACED_STREAMS)
+    open_streams = await _opened(streams, contestant, max(1, int(PACED_STREAMS * share)))
     late: list[float] = []
     sent_at: dict[int, list[float]] = {stream.number: [] for stream in open_streams}
 
@@ -217,25 +237,26 @@ async def _paced(streams: Streams, contestant: Contestant) -> dict[str, float]:
         await asyncio.sleep(offset_s)
         loop = asyncio.get_running_loop()
         due = loop.time()
-        for _ in range(int(PACED_S / PACE_S)):
+        for _ in range(max(1, int(PACED_S * share / PACE_S))):
             times.append(now_ms())
             stream.send()
             due += PACE_S
             await asyncio.sleep(max(0.0, due - loop.time()))
 
-    await asyncio.gather(*(pace(stream, PACE_S * place / PACED_STREAMS) for place, stream in enumerate(open_streams)))
+    step_s = PACE_S / len(open_streams)
+    await asyncio.gather(*(pace(stream, step_s * place) for place, stream in enumerate(open_streams)))
     await _closed(streams, open_streams)
     return {"p50": percentile(late, 50) or 0.0, "p99": percentile(late, 99) or 0.0}
 
 
-async def _memory(streams: Streams, contestant: Contestant) -> float:
+async def _memory(streams: Streams, contestant: Contestant, share: float) -> float:
     """KB of resident memory that one more open stream takes."""
-    first = await _opened(streams, contestant, MEMORY_BEFORE)
+    first = await _opened(streams, contestant, max(1, int(MEMORY_BEFORE * share)))
     before = _resident_kb(contestant.pid)
-    more = await _opened(streams, contestant, MEMORY_MORE)
+    more = await _opened(streams, contestant, max(1, int(MEMORY_MORE * share)))
     taken = _resident_kb(contestant.pid) - before
     await _closed(streams, [*first, *more])
-    return taken / MEMORY_MORE
+    return taken / len(more)
 
 
 def _resident_kb(pid: int) -> float:
@@ -243,34 +264,27 @@ def _resident_kb(pid: int) -> float:
     return pages * os.sysconf("SC_PAGE_SIZE") / 1024
 
 
-async def _open(stack: AsyncExitStack, model_port: int, python: Path | None) -> list[Contestant]:
-    raw = await stack.enter_async_context(program("bench.engine_raw", str(model_port), cold=True))
-    url = (await raw.wait_for(r"ready on (http://\S+)", "stdout")).group(1)
-    contestants = [
-        Contestant("raw relay", url, raw.process.pid),
-        await stack.enter_async_context(_wicketgate(model_port)),
-    ]
-    for name in FRAMEWORKS if python is not None else ():
-        assert python is not None
-        contestants.append(await stack.enter_async_context(_framework(name, python, model_port)))
-    return contestants
-
-
-@asynccontextmanager
-async def _wicketgate(model_port: int) -> AsyncIterator[Contestant]:
-    """The service, started as a user starts it."""
-    key, digest = new_key("bench")
-    settings: dict[str, Any] = {
-        "auth": {"keys": [{"id": "bench", "sha256": digest, "actor": "bench", "permissions": ["tools:*"]}]},
+async def _open(
+    stack: AsyncExitStack, model_port: int, python: Path | None, checkouts: Sequence[Checkout]
+) -> list[Contestant]:
+    line = (sys.executable, "-m", "bench.engine_raw", str(model_port))
+    raw = await stack.enter_async_context(quiet_process(*line))
+    url = (await raw.wait_for(r"ready on (http://\S+)")).group(1)
+    contestants = [Contestant("raw relay", url, raw.pid)]
+    settings = {
         "engine": {"max_streams": 1_000},
         "model": {"provider": "openai-chat", "base_url": f"http://127.0.0.1:{model_port}/v1", "model": "m"},
     }
-    with tempfile.TemporaryDirectory() as folder:
-        config = Path(folder) / "wicketgate.yaml"
-        config.write_text(yaml.safe_dump(settings))
-        async with program("app", "serve", "--config", str(config), "--port", "0", cold=True) as service:
-            url = (await service.wait_for(r"ready on (http://\S+)")).group(1)
-            yield Contestant("wicketgate", url, service.process.pid, {"authorization": f"Bearer {key}"})
+    for checkout in checkouts:
+        service = await stack.enter_async_context(serving(settings, checkout))
+        headers = {"authorization": f"Bearer {service.key}"}
+        contestants.append(Contestant(checkout.at(_OURS), service.url, service.pid, headers))
+    for name in FRAMEWORKS if python is not None else ():
+        assert python is not None
+        contestants.append(await stack.enter_async_context(_framework(name, python, model_port)))
+    for contestant in contestants:
+        pin(contestant.pid, MEASURED)
+    return contestants
 
 
 @asynccontextmanager

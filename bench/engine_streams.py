@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 _HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 _NUMBER = re.compile(rb"stream (\d+)")
 _LENGTH = re.compile(rb"content-length: *(\d+)", re.IGNORECASE)
+_BEFORE = b'{"role":"user","content":"And?"},{"role":"assistant","content":"Then this."},'
 _SEEN = b"event: text-delta"
 _BOUND_S = 60.0
 
@@ -82,9 +83,11 @@ class Stream:
 
 
 class Streams:
-    """The streams by number, the model's port, and connections to ask with."""
+    """The streams by number, the model's port, and connections to ask with. Each conversation has *pairs* of messages
+    before its last one."""
 
-    def __init__(self) -> None:
+    def __init__(self, pairs: int = 0) -> None:
+        self._before = _BEFORE * pairs
         self.by_number: dict[int, Stream] = {}
         self._next = 0
         self._clients: dict[str, list[_Client]] = {}
@@ -103,7 +106,7 @@ class Streams:
             host, port = urlsplit(url).netloc.split(":")
             loop = asyncio.get_running_loop()
             _, client = await loop.create_connection(lambda: _Client(idle), host, int(port))
-        client.ask(stream, headers)
+        client.ask(stream, headers, self._before)
         return stream
 
     async def close(self, stream: Stream) -> None:
@@ -142,9 +145,10 @@ class _Client(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.WriteTransport, transport)
 
-    def ask(self, stream: Stream, headers: Mapping[str, str]) -> None:
+    def ask(self, stream: Stream, headers: Mapping[str, str], before: bytes) -> None:
         self._stream, self._tail, self._first = stream, b"", True
-        content = b'{"messages":[{"role":"user","content":"stream %d"}],"metadata":{"correlation_id":"bench-%d"}}' % (
+        content = b'{"messages":[%b{"role":"user","content":"stream %d"}],"metadata":{"correlation_id":"bench-%d"}}' % (
+            before,
             stream.number,
             stream.number,
         )

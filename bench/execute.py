@@ -1,25 +1,22 @@
-"""``make bench-execute``: the CPU time of a call through the gate, and through other gateways, in direct calls.
+"""``make bench-execute``: the CPU time of a call through the gate, beside a direct one and other gateways.
 
 Over stdio and HTTP upstreams: directly, in process and over ``/mcp`` in both eras, the ways taking turns; then how many
-calls a second one core gives (``bench.execute_throughput``). With ``--parts``, what a call costs over a stub, part by
-part (``bench.execute_parts``). What the columns mean: docs/benchmarks.md.
+calls a second one core gives (``bench.execute_throughput``). With ``--beside``, the faces of another checkout too. With
+``--parts``, what a call costs over a stub, part by part (``bench.execute_parts``). What the columns mean:
+docs/benchmarks.md.
 """
 
 import argparse
-import asyncio
-import json
-import os
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from itertools import count, islice
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import uvloop
 
 from bench.catalogs import ROOT
-from bench.cpu import cpu_s
+from bench.checkouts import HERE, Checkout, add_beside, beside_tables
 from bench.execute_parts import measure_parts, shown_parts
 from bench.execute_peers import version_of
 from bench.execute_rows import (
@@ -28,18 +25,18 @@ from bench.execute_rows import (
     WAYS,
     Block,
     Key,
-    Row,
     calls_of_block,
     goals_table,
+    measures_of,
     processes,
     ratio_tables,
     rows_of,
 )
 from bench.execute_throughput import throughput, throughput_table
-from bench.execute_ways import Way, open_ways
-from bench.machine import machine, shown
+from bench.execute_ways import Opened, Way, open_ways
+from bench.machine import machine, write
 from bench.progress import step
-from bench.table import markdown, percentile
+from bench.table import markdown
 
 SIZES = {"100 B": 100, "10 KB": 10 * 2**10, "1 MB": 2**20}
 CALLERS = (1, 32)
@@ -58,6 +55,7 @@ def main() -> None:
     parser.add_argument("--no-peers", action="store_true")
     parser.add_argument("--no-throughput", action="store_true")
     parser.add_argument("--parts", action="store_true", help="what a call costs over a stub, part by part, too")
+    add_beside(parser)
     parser.add_argument("--json", type=Path, default=ROOT / "bench" / "out" / "execute.json")
     options = parser.parse_args()
     wanted = [way for way in WAYS if way.startswith(tuple(options.ways)) and not (options.no_peers and way in PEERS)]
@@ -68,21 +66,20 @@ def main() -> None:
         found["parts"] = parts = uvloop.run(measure_parts(sizes, options.callers))
         print(f"over a stub, in process; CPU microseconds a call\n{shown_parts(parts)}\n", flush=True)
     if options.upstreams:
-        # The loop that the gateway runs on, so that no way has a better one.
-        rows, notes = uvloop.run(_measured(options.upstreams, sizes, options.callers, options.rounds, wanted))
-        found["rows"] = [asdict(row) for row in rows]
+        checkouts = [*options.beside, HERE]
+        opened, blocks, notes = uvloop.run(
+            _measured(options.upstreams, sizes, options.callers, options.rounds, wanted, checkouts)
+        )
+        rows, measures = rows_of(blocks), measures_of(blocks, checkouts)
+        found |= {"rows": [asdict(row) for row in rows], "measures": measures}
         print(f"CPU microseconds a call of each process\n{processes(rows)}\n")
-        for made in (*ratio_tables(rows), goals_table(rows, notes)):
+        for made in (*ratio_tables(rows, opened.missing), goals_table(rows, notes), *beside_tables(measures)):
             print(f"{markdown(made)}\n", flush=True)
     if not options.no_throughput:
         lines = uvloop.run(throughput(wanted))
         found["throughput"] = [asdict(line) for line in lines]
         print(f"{markdown(throughput_table(lines))}\n")
-    after = machine()
-    print(shown(before, after))
-    options.json.parent.mkdir(parents=True, exist_ok=True)
-    options.json.write_text(json.dumps({"before": before, "after": after, **found}, indent=1) + "\n")
-    print(options.json)
+    write(options.json, before, found)
 
 
 async def _measured(
@@ -91,12 +88,12 @@ async def _measured(
     callers: Sequence[int],
     rounds: int,
     wanted: Sequence[str],
-) -> tuple[list[Row], list[str]]:
-    async with open_ways(upstreams, wanted) as opened:
+    checkouts: Sequence[Checkout],
+) -> tuple[Opened, dict[Key, list[Block]], list[str]]:
+    async with open_ways(upstreams, wanted, checkouts) as opened:
         there = {way.name for its in opened.ways.values() for way in its}
-        notes = [version_of(way) for way in PEERS if way in there]
         blocks, failed = await measure(opened.ways, sizes, callers, rounds)
-        return rows_of(blocks), [*notes, *opened.notes, *failed]
+        return opened, blocks, [*(version_of(way) for way in PEERS if way in there), *failed]
 
 
 async def measure(
@@ -110,7 +107,7 @@ async def measure(
 
     A peer that cannot do what it is asked for has a line that says so instead.
     """
-    numbers = count()
+    firsts = count(0, 10**6)
     plan: dict[Key, tuple[Way, int]] = {
         (upstream, size, at_once, way.name): (way, chars)
         for size, chars in sizes.items()
@@ -119,60 +116,24 @@ async def measure(
         for way in its
     }
     calls: dict[Key, int] = {}
-    notes: list[str] = []
+    failed: dict[str, list[str]] = {}
     with step("warming up"):
         for key, (way, chars) in list(plan.items()):
             try:
-                warm = await one_block(way, chars, key[2], max(_WARM_UP, key[2]), numbers)
+                warm = await way.block(chars, key[2], max(_WARM_UP, key[2]), next(firsts))
             except RuntimeError as failure:
                 if way.name not in PEERS:
                     raise
                 del plan[key]
-                notes.append(f"{way.name} fails, {key[0]}, {key[1]}, callers: {key[2]}: {failure!s:.200}")
+                failed.setdefault(f"{way.name} fails: {failure!s:.200}", []).append(f"{key[0]}, {key[1]}, {key[2]}")
             else:
                 calls[key] = calls_of_block(block_s, warm.wall_us / 1e6, key[2])
     blocks: dict[Key, list[Block]] = {key: [] for key in plan}
     for each in range(rounds):
         with step(f"round {each + 1} of {rounds}"):
             for key, (way, chars) in plan.items():
-                blocks[key].append(await one_block(way, chars, key[2], calls[key], numbers))
-    return blocks, notes
-
-
-async def one_block(way: Way, chars: int, callers: int, calls: int, numbers: Iterator[int]) -> Block:
-    """Raises RuntimeError when a call fails."""
-    took: list[float] = []
-    mine = iter(list(islice(numbers, calls)))
-
-    async def caller() -> None:
-        for number in mine:
-            start = time.perf_counter()
-            await way.call({"number": number, "chars": chars})
-            took.append(time.perf_counter() - start)
-
-    before, start = _cpu(way), time.perf_counter()
-    await _all([asyncio.create_task(caller()) for _ in range(callers)])
-    wall = time.perf_counter() - start
-    own, gateway, upstream = ((late - early) / calls * 1e6 for early, late in zip(before, _cpu(way), strict=True))
-    return Block(own, gateway, upstream, wall / calls * 1e6, (percentile(took, 50) or 0) * 1e6)
-
-
-async def _all(tasks: Sequence[asyncio.Task[None]]) -> None:
-    """A task group would cancel this task when one fails, which the official client's cancel scopes do not outlive."""
-    try:
-        await asyncio.gather(*tasks)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-
-def _cpu(way: Way) -> tuple[float, float, float]:
-    return cpu_s(os.getpid()), _of(way.gateway), _of(way.upstream)
-
-
-def _of(pid: int | None) -> float:
-    return cpu_s(pid) if pid else 0.0
+                blocks[key].append(await way.block(chars, key[2], calls[key], next(firsts)))
+    return blocks, [f"{what} ({'; '.join(where)})" for what, where in failed.items()]
 
 
 if __name__ == "__main__":

@@ -16,7 +16,8 @@ from wicketgate.ports import Artifact, CallContext
 from wicketgate.results.bulk import utf8
 from wicketgate.results.firewall import is_bulky, seal_result
 from wicketgate.schemas.validation import compile_schema
-from wicketgate.storage.memory_store import MemoryArtifactStore
+from wicketgate.storage.artifacts import StoredArtifacts
+from wicketgate.storage.memory import MemoryStore
 from wicketgate.tokens import shipped_token_counter
 from wicketgate.upstreams.embedded import StubUpstream
 
@@ -73,7 +74,7 @@ async def _works(chars: int) -> dict[str, Work]:
     (tool_id,) = runtime.catalog().items
     face = GatewayFace(runtime, meter=Metrics())
     validator = compile_schema(SCHEMA, path=tool_id)
-    store = MemoryArtifactStore(now=time.monotonic)
+    store = StoredArtifacts(MemoryStore())
     result = await answer(TOOL, {"number": 0, "chars": chars}, _CONTEXT)
     data = utf8(result["content"][0]["text"])
 

@@ -1,8 +1,10 @@
-"""The figures of ``bench.execute``: medians over blocks, ratios over the direct call, goals, and the tables."""
+"""The figures of ``bench.execute``: medians over blocks, ratios to the direct call and to mcp-proxy, goals, tables."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
+from bench.checkouts import Checkout, Measures, add_value
 from bench.table import NONE, Table, figure, percentile, table
 
 DIRECT = "direct"
@@ -17,17 +19,34 @@ UPSTREAMS = ("stdio", "http", "handshake")
 """The last is an HTTP server that knows only the handshake era."""
 
 JUDGED = ("100 B", 32)
-"""The size and the callers at once that the goals of ``GOALS`` are for."""
-GOALS: Mapping[tuple[str, str], float] = {
-    ("stdio", IN_PROCESS): 1.5,
-    **{("stdio", way): 2.5 for way in GATEWAY},
-    **{("stdio", way): 1.5 for way in NAMESPACED},
-    ("http", IN_PROCESS): 0.6,
-    ("handshake", IN_PROCESS): 1.0,
-    **{("http", way): 1.0 for way in GATEWAY},
-    **{("handshake", way): 1.6 for way in GATEWAY},
-}
-"""By upstream and way, the CPU time that a call may cost at most, in direct calls."""
+"""The size and the concurrent callers of most goals."""
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """The maximum cost of a call, in *unit*, for each of *ways*."""
+
+    upstream: str
+    ways: Sequence[str]
+    block: tuple[str, int]
+    most: float
+    unit: Literal["µs", "× direct", "× mcp-proxy"]
+
+
+GOALS = (
+    Goal("stdio", NAMESPACED, JUDGED, 190, "µs"),
+    Goal("stdio", NAMESPACED, ("100 B", 1), 330, "µs"),
+    Goal("stdio", GATEWAY, JUDGED, 270, "µs"),
+    Goal("stdio", GATEWAY, ("100 B", 1), 450, "µs"),
+    Goal("stdio", NAMESPACED, JUDGED, 0.2, "× mcp-proxy"),
+    Goal("stdio", GATEWAY, JUDGED, 0.3, "× mcp-proxy"),
+    Goal("stdio", (IN_PROCESS,), JUDGED, 1.5, "× direct"),
+    Goal("http", (IN_PROCESS,), JUDGED, 0.6, "× direct"),
+    Goal("http", GATEWAY, JUDGED, 1.0, "× direct"),
+    Goal("http", OURS, ("1 MB", 1), 1.0, "× direct"),
+    Goal("handshake", (IN_PROCESS,), JUDGED, 1.0, "× direct"),
+    Goal("handshake", GATEWAY, JUDGED, 1.6, "× direct"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +95,9 @@ class Row:
     def block(self) -> tuple[str, int]:
         return self.size, self.callers
 
-    @property
-    def goal(self) -> float | None:
-        return GOALS.get((self.upstream, self.way)) if self.block == JUDGED else None
+    def in_unit(self, unit: str) -> float | None:
+        """Returns the cost of a call in the *unit* of a goal; None if it was not measured."""
+        return {"µs": self.ours_us, "× direct": self.ratio}.get(unit, self.beside)
 
 
 def calls_of_block(seconds: float, call_s: float, callers: int) -> int:
@@ -87,12 +106,10 @@ def calls_of_block(seconds: float, call_s: float, callers: int) -> int:
 
 
 def rows_of(blocks: Mapping[Key, Sequence[Block]]) -> list[Row]:
-    """In the order of upstreams, then of the blocks, then of ways. Each has its direct call among *blocks*."""
+    """In the order of upstreams, then of the blocks; ways as they come. Each has its direct call among *blocks*."""
     sizes = list(dict.fromkeys(key[1] for key in blocks))
     rows = []
-    for key in sorted(
-        blocks, key=lambda key: (UPSTREAMS.index(key[0]), sizes.index(key[1]), key[2], WAYS.index(key[3]))
-    ):
+    for key in sorted(blocks, key=lambda key: (UPSTREAMS.index(key[0]), sizes.index(key[1]), key[2])):
         of = blocks[key]
         ours = [one.ours_us for one in of]
         rows.append(
@@ -121,8 +138,9 @@ def _median(values: Sequence[float]) -> float:
     return percentile(values, 50) or 0.0
 
 
-def ratio_tables(rows: Sequence[Row]) -> list[Table]:
-    """One table an upstream: a line a way, a column a size and number of callers."""
+def ratio_tables(rows: Sequence[Row], missing: Mapping[tuple[str, str], str] | None = None) -> list[Table]:
+    """One table an upstream: a line a way, a column a size and number of callers. *missing* has, by upstream and way,
+    why it could not be measured."""
     tables = []
     for upstream in UPSTREAMS:
         its = [row for row in rows if row.upstream == upstream]
@@ -130,11 +148,13 @@ def ratio_tables(rows: Sequence[Row]) -> list[Table]:
         cells = {(row.way, row.block): _cell(row) for row in its}
         lines = [
             [way, *(cells.get((way, column), NONE) for column in columns)]
-            for way in WAYS
-            if any(row.way == way for row in its)
+            for way in dict.fromkeys(row.way for row in its)
         ]
-        if lines:
-            head = ["CPU µs a call, × direct", *(f"{size}, {callers}" for size, callers in columns)]
+        for (of, way), why in (missing or {}).items():
+            if of == upstream:
+                lines.append([f"{way}: {why}", *(NONE for _ in columns)])
+        if its:
+            head = ["CPU µs a call (× direct; × mcp-proxy)", *(f"{size}, {callers}" for size, callers in columns)]
             tables.append(Table(_TITLES[upstream], head, lines))
     return tables
 
@@ -149,17 +169,22 @@ _TITLES = {
 def _cell(row: Row) -> str:
     if row.way == DIRECT:
         return figure(row.ours_us)
-    return f"{figure(row.ours_us)} ×{figure(row.ratio)}"
+    return f"{figure(row.ours_us)} ({figure(row.ratio)}; {figure(row.beside)})"
 
 
 def goals_table(rows: Sequence[Row], notes: Sequence[str] = ()) -> Table:
-    """A line a goal that was measured. Ours is ahead of a peer where its process costs less. *notes* come before those
-    on rows that are behind."""
-    lines = [
-        [f"{row.upstream}: {row.way}", f"≤ {row.goal:g} × direct", figure(row.ratio), verdict(row.ratio <= row.goal)]
-        for row in rows
-        if row.goal is not None
-    ]
+    """A line a goal, with the figures of those of its ways that were measured. Ours is ahead of a peer if its process
+    costs less. *notes* come before those on rows that are behind."""
+    by_key = {(row.upstream, row.block, row.way): row for row in rows}
+    lines = []
+    for goal in GOALS:
+        its = [row for way in goal.ways if (row := by_key.get((goal.upstream, goal.block, way))) is not None]
+        found = [value for row in its if (value := row.in_unit(goal.unit)) is not None]
+        if found:
+            size, callers = goal.block
+            what = f"{goal.upstream}, {size}, {callers}: {', '.join(row.way for row in its)}"
+            most = f"≤ {goal.most:g} {goal.unit}"
+            lines.append([what, most, ", ".join(map(figure, found)), verdict(max(found) <= goal.most)])
     beside = [(row, row.beside) for row in rows if row.way in OURS and row.beside is not None]
     if beside:
         ahead = sum(ratio < 1 for _, ratio in beside)
@@ -169,10 +194,19 @@ def goals_table(rows: Sequence[Row], notes: Sequence[str] = ()) -> Table:
         for row, ratio in beside
         if ratio >= 1
     ]
-    size, callers = JUDGED
-    return Table(
-        f"Goals ({size}, {callers} callers, unless said)", ["what", "goal", "measured", ""], lines, [*notes, *behind]
-    )
+    return Table("Goals", ["what", "goal", "measured", ""], lines, [*notes, *behind])
+
+
+def measures_of(blocks: Mapping[Key, Sequence[Block]], checkouts: Sequence[Checkout]) -> Measures:
+    """Returns the costs of the faces, by checkout."""
+    measures: Measures = {}
+    for (upstream, size, callers, way), of in blocks.items():
+        for checkout in checkouts:
+            for face in (*GATEWAY, *NAMESPACED):
+                if way == checkout.at(face):
+                    name = f"{face}, {upstream}, {size}, {callers} callers, CPU µs"
+                    add_value(measures, name, checkout, *(one.ours_us for one in of))
+    return measures
 
 
 def verdict(good: bool) -> str:

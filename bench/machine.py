@@ -1,8 +1,13 @@
-"""The place of a measurement: commit, load, interpreter."""
+"""The place of a measurement: command, commit, load, interpreter; and the file of its figures."""
 
+import json
 import os
 import platform
+import shlex
 import subprocess
+import sys
+import time
+from pathlib import Path
 from typing import Any
 
 from bench.catalogs import ROOT
@@ -19,13 +24,19 @@ def machine() -> dict[str, Any]:
     }
 
 
-def shown(before: dict[str, Any], after: dict[str, Any]) -> str:
-    """One line. A commit with a plus had changes that were not committed."""
+def write(path: Path, before: dict[str, Any], found: dict[str, Any]) -> None:
+    """Writes *found* as JSON and prints one line about the run, to be copied with its tables. A commit with a plus had
+    changes that were not committed."""
+    after = machine()
     load = [f"{place['load'][0]:.1f}" for place in (before, after)]
-    return (
-        f"commit {before['commit']}, CPython {before['python']} on {before['machine']}, {before['cores']} cores, "
-        f"load average {load[0]} before and {load[1]} after"
+    command = shlex.join(["python", "-m", f"bench.{Path(sys.argv[0]).stem}", *sys.argv[1:]])
+    print(
+        f"\n`{command}`, {time.strftime('%Y-%m-%d', time.gmtime())}, commit {before['commit']}, CPython "
+        f"{before['python']} on {before['machine']}, {before['cores']} cores, load {load[0]} before and {load[1]} after"
     )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({"before": before, "after": after, **found}, indent=1) + "\n")
+    print(path)
 
 
 def _git(*args: str) -> str:

@@ -308,8 +308,6 @@ async def measure(cause: Cause) -> dict[str, Any]:
             gateway = Gateway(
                 str(address.hostname), int(address.port or 0), key, gate, "fill:fill" if cause.upstream else ""
             )
-            if cause.upstream:
-                gateway.tool = await _tool_of(gateway)
             await asyncio.sleep(0.5)
         probe = await stack.enter_async_context(helper_process("bench.loop_probe", gateway.host, str(gateway.port)))
         if cause.idle:
@@ -343,26 +341,6 @@ async def measure(cause: Cause) -> dict[str, Any]:
         "resident_mb": resident,
         "note": note,
     }
-
-
-async def _tool_of(gateway: Gateway) -> str:
-    """The id of the one tool, as a browse of the catalog shows it."""
-    gateway.tool = "?"
-    request = gateway.call({})
-    _, _, body = request.partition(b"\r\n\r\n")
-    message = json.loads(body)
-    message["params"].update(name="tool_browse", arguments={"path": "/"})
-    message["params"]["arguments"] = {"query": "fill"}
-    text = gateway.mcp(message).replace(b"Mcp-Name: tool_execute", b"Mcp-Name: tool_browse")
-    reader, writer = await asyncio.open_connection(gateway.host, gateway.port)
-    writer.write(text)
-    answer = json.loads(await _body(reader))
-    writer.close()
-    found = json.dumps(answer)
-    start = found.index("fill")
-    cards = answer["result"]["structuredContent"]
-    ids = [card["id"] for card in cards.get("cards", cards.get("items", [])) if "id" in card]
-    return str(ids[0]) if ids else found[start : start + 40]
 
 
 def _counts(statuses: list[int]) -> str:

@@ -34,14 +34,16 @@ class QuietProcess:
 
 
 @asynccontextmanager
-async def quiet_process(*line: str, env: Mapping[str, str] | None = None) -> AsyncIterator[QuietProcess]:
-    """Runs the command *line* in the checkout while the context is open."""
-    with tempfile.TemporaryDirectory(prefix="wicketgate-bench-") as folder:
-        written = Path(folder) / "written"
+async def quiet_process(
+    *line: str, folder: Path = ROOT, env: Mapping[str, str] | None = None
+) -> AsyncIterator[QuietProcess]:
+    """Runs the command *line* in *folder* while the context is open."""
+    with tempfile.TemporaryDirectory(prefix="wicketgate-bench-") as scratch:
+        written = Path(scratch) / "written"
         with written.open("wb") as file:
             process = await asyncio.create_subprocess_exec(
                 *line,
-                cwd=ROOT,
+                cwd=folder,
                 env={**os.environ, **(env or {})},
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=file,

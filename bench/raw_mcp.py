@@ -79,8 +79,8 @@ async def raw_http(url: str, era: Era, headers: Mapping[str, str] | None = None)
 
 
 @asynccontextmanager
-async def raw_stdio(line: Sequence[str], folder: Path) -> AsyncIterator[tuple[RawClient, int]]:
-    """A client of the command *line*, and its process. Of the handshake era, which all servers over stdio know."""
+async def raw_stdio(line: Sequence[str], folder: Path) -> AsyncIterator[RawClient]:
+    """A client of the command *line*, in the handshake era, which all servers over stdio know."""
     process = await asyncio.create_subprocess_exec(
         *line,
         cwd=folder,
@@ -92,7 +92,7 @@ async def raw_stdio(line: Sequence[str], folder: Path) -> AsyncIterator[tuple[Ra
     client = _Stdio(process)
     try:
         await client.open()
-        yield client, process.pid
+        yield client
     finally:
         client.reading.cancel()
         if process.returncode is None:
@@ -154,10 +154,13 @@ class _Stdio(RawClient):
         return await waiting
 
     async def _read(self) -> None:
-        while line := await self._stdout.readline():
-            message = _decode(line)
-            if (waiting := self._waiting.pop(message.get("id"), None)) is not None and not waiting.done():
-                waiting.set_result(message)
-        for waiting in self._waiting.values():
-            if not waiting.done():
-                waiting.set_exception(RuntimeError("the process has ended"))
+        try:
+            while line := await self._stdout.readline():
+                message = _decode(line)
+                if (waiting := self._waiting.pop(message.get("id"), None)) is not None and not waiting.done():
+                    waiting.set_result(message)
+        finally:
+            # Also after a line that is no message.
+            for waiting in self._waiting.values():
+                if not waiting.done():
+                    waiting.set_exception(RuntimeError("the process has ended"))

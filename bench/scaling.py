@@ -9,7 +9,6 @@ import argparse
 import asyncio
 import json
 import os
-import platform
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -28,6 +27,7 @@ from app.local_key import new_key
 from bench.catalogs import ROOT
 from bench.cpu import cpu_s
 from bench.engine_streams import Stream, Streams
+from bench.machine import machine, write
 from bench.table import figure, table
 from tests.support.process import program
 from tests.support.redis import RedisServer, redis_server
@@ -337,6 +337,7 @@ def main() -> None:
     parser.add_argument("--operations", type=int, default=240)
     parser.add_argument("--json", type=Path, default=ROOT / "bench" / "out" / "scaling.json")
     options = parser.parse_args()
+    before = machine()
     found = uvloop.run(
         measured(
             options.replicas,
@@ -348,10 +349,7 @@ def main() -> None:
         )
     )
     print(shown(found))
-    options.json.parent.mkdir(parents=True, exist_ok=True)
-    machine = {"python": platform.python_version(), "machine": platform.machine(), "load": os.getloadavg()}
-    options.json.write_text(json.dumps({"machine": machine, "replicas": found}, indent=1) + "\n")
-    print(f"\n{options.json}")
+    write(options.json, before, {"replicas": found})
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """The soak: many callers over many upstreams while one upstream is killed every few seconds (``make soak``).
 
 Every answer is checked for being its own, every call for ending, and at the end what the service holds is compared with
-what it held after the warm-up: memory, tasks, threads, files, sessions, processes. The exit code is 1 for any fault.
+what it held after the warm-up: memory, tasks, threads, files, streams, processes. The exit code is 1 for any fault.
 """
 
 import argparse
@@ -43,7 +43,7 @@ class Held:
     tasks: int
     threads: int
     files: int
-    sessions: int
+    streams: int
     processes: int
 
 
@@ -91,7 +91,7 @@ class Soak:
             int(told["wicketgate_tasks"]),
             int(told["wicketgate_threads"]),
             int(told["process_open_fds"]),
-            int(sum(count for name, count in told.items() if name.startswith('wicketgate_active{kind="sessions_'))),
+            int(sum(count for name, count in told.items() if name.startswith('wicketgate_active{kind="streams_'))),
             len(children(self._running.process.pid)),
         )
 
@@ -293,7 +293,7 @@ def judge(begin: Held, end: Held, limits: Limits) -> list[str]:
     for one, more in (("tasks", limits.tasks), ("threads", limits.threads), ("files", limits.files)):
         if getattr(end, one) > getattr(begin, one) + more:
             faults.append(f"{one} grew from {getattr(begin, one)} to {getattr(end, one)}")
-    for one in ("sessions", "processes"):
+    for one in ("streams", "processes"):
         if getattr(end, one) != getattr(begin, one):
             faults.append(f"{one}: {getattr(begin, one)} after the warm-up, {getattr(end, one)} at the end")
     return faults

@@ -5,7 +5,6 @@ import json
 import os
 import random
 import signal
-import socket
 import sys
 from collections import Counter
 from contextlib import suppress
@@ -16,6 +15,7 @@ from typing import Any
 from bench.catalogs import ROOT
 from bench.soak_server import openapi_document
 from bench.soak_tools import SERVER
+from tests.support.ports import free_port
 from tests.support.process import children
 
 _NAMES = ("alpha", "bravo", "charlie", "delta", "foxtrot", "golf", "hotel", "india", "juliet", "kilo", "lima", "mike")
@@ -86,7 +86,7 @@ def make_upstreams(count: int, folder: Path) -> list[Upstream]:
         name = SERVER if kind == "python" else _NAMES[number % len(_NAMES)]
         if number >= len(_NAMES):
             name += str(number)
-        upstreams.append(Upstream(name, kind, folder, _free_port() if kind in _OF_OURS else 0))
+        upstreams.append(Upstream(name, kind, folder, free_port() if kind in _OF_OURS else 0))
     return upstreams
 
 
@@ -136,9 +136,3 @@ class Chaos:
             os.kill(pid, signal.SIGSTOP)
             await asyncio.sleep(self.chance.uniform(0.5, 5))
             os.kill(pid, signal.SIGCONT)
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port

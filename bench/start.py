@@ -1,7 +1,7 @@
 """``make bench-start``: what a start costs, what the service holds at rest, and what the first client of MCP adds.
 
-The real command is started as a user starts it. With ``--beside FOLDER`` another checkout is started in turns with this
-one, so that what else runs on the machine falls on both. What the columns mean: docs/benchmarks.md.
+The real command is started as a user starts it. With ``--beside`` another checkout is started in turns with this one.
+What the columns mean: docs/benchmarks.md.
 """
 
 import argparse
@@ -22,11 +22,12 @@ from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from http import HTTPStatus
 from pathlib import Path
-from statistics import median
 
 from bench.catalogs import ROOT
+from bench.checkouts import HERE, Checkout, Measures, add_beside, add_value, range_table
 from bench.cpu import cpu_s
 from bench.loop_probe import probe
+from bench.machine import machine, write
 from bench.table import Table, figure, markdown
 from wicketgate.access.identity import hash_key
 
@@ -35,6 +36,7 @@ _POLL_S = 0.005
 _AT_REST_S = 3.0
 _SMALL_SERVER = ROOT / "bench" / "console_server.py"
 _KEY = "wg_bench_" + "k" * 32
+CONFIGURATIONS = ("no upstreams", "one", "the demo")
 _INITIALIZE = {
     "jsonrpc": "2.0",
     "id": 1,
@@ -59,9 +61,11 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class FirstClient:
-    """The first request of a client of MCP: how long it took, the longest pause of the loop meanwhile, and how much the
-    prober overslept at most, in milliseconds; the memory then, in MB."""
+    """The first request of a client of MCP, in milliseconds: the CPU time of the service (answers to the prober
+    included), how long it took, the longest pause of the loop in that time, and how much the prober overslept at most;
+    the memory after it, in MB."""
 
+    cpu_ms: float
     took_ms: float
     pause_ms: float
     overslept_ms: float
@@ -71,41 +75,53 @@ class FirstClient:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--beside", type=Path, action="append", default=[], help="another checkout, in turns")
+    parser.add_argument("--configurations", nargs="+", choices=CONFIGURATIONS, default=CONFIGURATIONS)
+    add_beside(parser)
     parser.add_argument("--json", type=Path, default=ROOT / "bench" / "out" / "start.json")
     options = parser.parse_args()
-    folders = [*(folder.resolve() for folder in options.beside), ROOT]
-    found: dict[str, dict[str, list[Start]]] = {}
-    pauses: dict[str, list[tuple[float, float]]] = {}
-    clients: dict[str, list[FirstClient]] = {}
+    checkouts = [*options.beside, HERE]
+    before = machine()
+    measures: Measures = {}
+    overslept: list[float] = []
     with tempfile.TemporaryDirectory() as scratch, _configurations(Path(scratch)) as configurations:
         # Modules are compiled once, as in an installed program, and for all checkouts in the same way.
         os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
         os.environ["PYTHONPYCACHEPREFIX"] = str(Path(scratch, "compiled"))
-        for folder in folders:  # what is compiled stays
-            start(folder, *configurations["no upstreams"])
+        for checkout in checkouts:  # what is compiled stays
+            start(checkout, *configurations["no upstreams"])
         for _ in range(options.rounds):
-            for name, (config, environ) in configurations.items():
-                for folder in folders:
-                    found.setdefault(name, {}).setdefault(str(folder), []).append(start(folder, config, environ))
-            for folder in folders:
-                pauses.setdefault(str(folder), []).append(pauses_ms(folder, *configurations["one"]))
-                clients.setdefault(str(folder), []).append(first_client(folder, *configurations["one"]))
-        imports = {str(folder): imports_ms(folder) for folder in folders}
-    print(markdown(_shown(found, pauses, clients)))
-    print()
-    print(markdown(_imported(imports)))
-    options.json.parent.mkdir(parents=True, exist_ok=True)
-    starts = {name: {each: [asdict(one) for one in ones] for each, ones in by.items()} for name, by in found.items()}
-    made = {
-        "load": os.getloadavg(),
-        "starts": starts,
-        "pauses_ms": pauses,
-        "first_clients": {folder: [asdict(one) for one in ones] for folder, ones in clients.items()},
-        "imports_ms": imports,
-    }
-    options.json.write_text(json.dumps(made, indent=1) + "\n")
-    print(options.json)
+            for name in options.configurations:
+                for checkout in checkouts:
+                    for what, value in asdict(start(checkout, *configurations[name])).items():
+                        add_value(measures, f"{name}: {_TOLD[what]}", checkout, value)
+            for checkout in checkouts:
+                longest, late = pauses_ms(checkout, *configurations["one"])
+                add_value(measures, "longest pause of the loop in a start, ms", checkout, longest)
+                client = first_client(checkout, *configurations["one"])
+                overslept += late, client.overslept_ms
+                for what, value in (told for told in asdict(client).items() if told[0] in _TOLD_CLIENT):
+                    add_value(measures, _TOLD_CLIENT[what], checkout, value)
+        imports = {checkout.name: imports_ms(checkout) for checkout in checkouts}
+    for made in (range_table("A start", measures), _imported(imports)):
+        print(f"{markdown(made)}\n")
+    print(f"- in a pause is what the prober overslept itself: {figure(max(overslept))} ms at most")
+    write(options.json, before, {"measures": measures, "imports_ms": imports})
+
+
+_TOLD = {
+    "listening_cpu": "CPU s to listening",
+    "ready_cpu": "CPU s to ready",
+    "listening": "s to listening",
+    "ready": "s to ready",
+    "resident": "MB resident",
+    "proportional": "MB proportional",
+}
+_TOLD_CLIENT = {
+    "cpu_ms": "first client of MCP, CPU ms",
+    "took_ms": "first client of MCP, ms",
+    "pause_ms": "longest pause of the loop while it waits, ms",
+    "resident": "after the first client, MB resident",
+}
 
 
 @contextmanager
@@ -119,7 +135,7 @@ def _configurations(folder: Path) -> Iterator[Mapping[str, tuple[Path, Mapping[s
     one.write_text(f"{keyed()}upstreams: [{{name: area, command: {command}}}]\n")
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
     with shop() as url:
-        yield {"no upstreams": (none, {}), "one": (one, {}), "the demo": (CONFIG, {"SHOP_URL": url, "PATH": path})}
+        yield dict(zip(CONFIGURATIONS, ((none, {}), (one, {}), (CONFIG, {"SHOP_URL": url, "PATH": path})), strict=True))
 
 
 def keyed() -> str:
@@ -128,16 +144,18 @@ def keyed() -> str:
 
 
 @contextmanager
-def _serving(folder: Path, config: Path, environ: Mapping[str, str]) -> Iterator[tuple["subprocess.Popen[bytes]", int]]:
+def _serving(
+    checkout: Checkout, config: Path, environ: Mapping[str, str]
+) -> Iterator[tuple["subprocess.Popen[bytes]", int]]:
     """Gives the process and its port, where nobody may listen yet."""
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         port = unused.getsockname()[1]
-    line = [sys.executable, "-m", "app", "serve", "--config", str(config), "--port", str(port)]
+    line = [checkout.python, "-m", "app", "serve", "--config", str(config), "--port", str(port)]
     process = subprocess.Popen(
         line,
-        cwd=folder,
-        env={**os.environ, **environ, "PYTHONPATH": str(folder)},
+        cwd=checkout.folder,
+        env={**checkout.env, **environ},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
     )
@@ -168,9 +186,9 @@ def _wait_until_ready(process: "subprocess.Popen[bytes]") -> None:
     raise EOFError("the service has ended")
 
 
-def start(folder: Path, config: Path, environ: Mapping[str, str]) -> Start:
+def start(checkout: Checkout, config: Path, environ: Mapping[str, str]) -> Start:
     began = time.monotonic()
-    with _serving(folder, config, environ) as (process, port):
+    with _serving(checkout, config, environ) as (process, port):
         with _connected(port) as connection:
             connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
             connection.recv(1)
@@ -188,11 +206,11 @@ def _memory(pid: int) -> tuple[float, float]:
     return int(sizes["Rss"]) / 1024, int(sizes["Pss"]) / 1024
 
 
-def pauses_ms(folder: Path, config: Path, environ: Mapping[str, str]) -> tuple[float, float]:
+def pauses_ms(checkout: Checkout, config: Path, environ: Mapping[str, str]) -> tuple[float, float]:
     """Milliseconds from the first answer to a moment after readiness: the longest that ``/healthz`` took, and the
     longest that the prober overslept, which is what the machine does."""
     stop = threading.Event()
-    with _serving(folder, config, environ) as (process, port):
+    with _serving(checkout, config, environ) as (process, port):
         _connected(port).close()
 
         def until_ready() -> None:
@@ -205,17 +223,18 @@ def pauses_ms(folder: Path, config: Path, environ: Mapping[str, str]) -> tuple[f
     return max(took for _, took, _ in samples), max(overslept for *_, overslept in samples)
 
 
-def first_client(folder: Path, config: Path, environ: Mapping[str, str]) -> FirstClient:
+def first_client(checkout: Checkout, config: Path, environ: Mapping[str, str]) -> FirstClient:
     """Measures the first request of a client of MCP at a service at rest. *config* has the lines of ``keyed``."""
     stop = threading.Event()
     took: list[float] = []
-    with _serving(folder, config, environ) as (process, port):
+    with _serving(checkout, config, environ) as (process, port):
         _wait_until_ready(process)
 
         def ask() -> None:
             time.sleep(0.5)
             try:
-                took.append(_initialize_ms(port))
+                before = cpu_s(process.pid)
+                took.extend((_initialize_ms(port), (cpu_s(process.pid) - before) * 1e3))
             finally:
                 stop.set()
 
@@ -225,7 +244,9 @@ def first_client(folder: Path, config: Path, environ: Mapping[str, str]) -> Firs
         resident, _ = _memory(process.pid)
     if not took:
         raise OSError("the first client of MCP was refused")
-    return FirstClient(took[0], max(took for _, took, _ in samples), max(slept for *_, slept in samples), resident)
+    waited, used = took
+    pause, overslept = max(took for _, took, _ in samples), max(slept for *_, slept in samples)
+    return FirstClient(used, waited, pause, overslept, resident)
 
 
 def _initialize_ms(port: int) -> float:
@@ -245,12 +266,12 @@ def _initialize_ms(port: int) -> float:
     return (time.monotonic() - began) * 1e3
 
 
-def imports_ms(folder: Path) -> dict[str, float]:
+def imports_ms(checkout: Checkout) -> dict[str, float]:
     """Milliseconds of the modules that ``serve`` imports before it listens, by package, ours by room."""
     # As the command does it: without the command line of httpx, whose packages would be counted.
     code = "import sys; sys.modules['httpx._main'] = None; import app.cli, app.commands.serve"
-    line = [sys.executable, "-X", "importtime", "-c", code]
-    text = subprocess.run(line, cwd=folder, capture_output=True, text=True, check=True).stderr
+    line = [checkout.python, "-X", "importtime", "-c", code]
+    text = subprocess.run(line, cwd=checkout.folder, capture_output=True, text=True, check=True).stderr
     spent: Counter[str] = Counter()
     for took, module in _IMPORT.findall(text):
         parts = module.split(".")
@@ -258,52 +279,10 @@ def imports_ms(folder: Path) -> dict[str, float]:
     return {name: round(took / 1e3, 1) for name, took in spent.most_common(20)}
 
 
-def _shown(
-    found: Mapping[str, Mapping[str, list[Start]]],
-    pauses: Mapping[str, list[tuple[float, float]]],
-    clients: Mapping[str, list[FirstClient]],
-) -> Table:
-    head = (
-        "",
-        "checkout",
-        "CPU s to listening",
-        "to ready",
-        "s to listening",
-        "to ready",
-        "MB resident",
-        "proportional",
-    )
-    rows = []
-    for name, by_folder in found.items():
-        for folder, starts in by_folder.items():
-            columns = zip(*(asdict(start).values() for start in starts), strict=True)
-            listening_cpu, listening, ready_cpu, ready, resident, proportional = (
-                f"{figure(median(column))} ({figure(min(column))})" for column in map(list, columns)
-            )
-            cells = (listening_cpu, ready_cpu, listening, ready, resident, proportional)
-            rows.append((name, Path(folder).name, *cells))
-    notes = [
-        f"{Path(folder).name}: longest pause of the loop {figure(median(took for took, _ in each))} "
-        f"({figure(min(took for took, _ in each))}) ms; the prober overslept "
-        f"{figure(median(slept for _, slept in each))} ms at most"
-        for folder, each in pauses.items()
-    ]
-    notes += [
-        f"{Path(folder).name}: the first client of MCP waited {figure(median(one.took_ms for one in each))} "
-        f"({figure(min(one.took_ms for one in each))}) ms; longest pause of the loop "
-        f"{figure(median(one.pause_ms for one in each))} ms, the prober overslept "
-        f"{figure(median(one.overslept_ms for one in each))}; "
-        f"{figure(median(one.resident for one in each))} MB resident after it"
-        for folder, each in clients.items()
-    ]
-    load = " ".join(f"{each:.1f}" for each in os.getloadavg())
-    return Table("A start: medians (and the least)", head, rows, [*notes, f"load of the machine at the end: {load}"])
-
-
 def _imported(imports: Mapping[str, Mapping[str, float]]) -> Table:
     names = list(dict.fromkeys(name for each in imports.values() for name in each))
     rows = [(name, *(figure(each.get(name)) for each in imports.values())) for name in names]
-    return Table("Imports before listening, ms by package", ("", *(Path(each).name for each in imports)), rows)
+    return Table("Imports before listening, ms by package", ("", *imports), rows)
 
 
 if __name__ == "__main__":

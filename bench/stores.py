@@ -16,12 +16,13 @@ from functools import partial
 from pathlib import Path
 
 from bench.table import figure, percentile, table
-from wicketgate.ports import Artifact, ArtifactStore
-from wicketgate.storage.memory_store import MemoryArtifactStore
-from wicketgate.storage.sqlite_store import SQLiteArtifactStore
+from wicketgate.ports import Artifact
+from wicketgate.storage.artifacts import StoredArtifacts
+from wicketgate.storage.memory import MemoryStore
+from wicketgate.storage.sqlite import SqliteStore
 
 MAX_BYTES = 2**30
-SIZES = {"1 KB": (2**10, 500), "1 MB": (2**20, 100), "20 MB": (20 * 2**20, 20)}
+SIZES = {"1 KB": (2**10, 500), "100 KB": (100 * 2**10, 200), "10 MB": (10 * 2**20, 40)}
 _EVERY_S = 0.001
 
 
@@ -42,15 +43,12 @@ async def measure(folder: Path) -> str:
             artifacts = [
                 Artifact(f"text:a:b@1:{number}", "text/plain", "full text", os.urandom(size)) for number in range(count)
             ]
-            stores: dict[str, ArtifactStore] = {
-                "memory": MemoryArtifactStore(MAX_BYTES),
-                "sqlite": SQLiteArtifactStore(folder / f"{size}.db", MAX_BYTES),
-            }
-            for kind, store in stores.items():
+            for kind, shared in (("memory", MemoryStore()), ("sqlite", SqliteStore(folder / f"{size}.db"))):
+                store = StoredArtifacts(shared, MAX_BYTES)
                 puts = await _timed([partial(store.put, "ann", artifact) for artifact in artifacts], late)
                 gets = await _timed([partial(store.get, "ann", artifact.handle) for artifact in artifacts], late)
                 rows.append([f"{name} {kind}", str(count), *puts, *gets])
-                await store.aclose()
+                await shared.aclose()
     return table(["", "times", "put ms", "p95", "loop held ms", "get ms", "p95", "loop held ms"], rows)
 
 

@@ -8,8 +8,6 @@ import argparse
 import hashlib
 import importlib
 import json
-import os
-import platform
 import select
 import statistics
 import subprocess
@@ -23,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.catalogs import MISSING, ROOT, corpus, routing_data
+from bench.machine import machine, write
 from bench.table import NONE, figure, table
 
 REQUIREMENTS = ("fastjsonschema==2.22.3", "jsonschema-rs==0.60.3")
@@ -443,6 +442,7 @@ def main() -> None:
     running = {python: Engines(python) for python in dict.fromkeys(pythons.values())}
     engines = {name: running[python] for name, python in pythons.items()}
     found: dict[str, Any] = {}
+    before = machine()
     try:
         for group, cases in groups.items():
             found[group] = measure(engines, cases, options.calls, options.rounds)
@@ -459,10 +459,7 @@ def main() -> None:
             [[row["what"], row["engine"], row["outcome"], figure(row["wall_ms"])] for row in found["hostile"]],
         )
     )
-    machine = {"python": platform.python_version(), "machine": platform.machine(), "load": os.getloadavg()}
-    options.json.parent.mkdir(parents=True, exist_ok=True)
-    options.json.write_text(json.dumps({"machine": machine, **found}, indent=1) + "\n")
-    print(f"\n{options.json}")
+    write(options.json, before, found)
 
 
 if __name__ == "__main__":

@@ -11,9 +11,9 @@ import httpx
 
 from conformance.issuer import Issuer, browse, minted
 from conformance.judge import Check
-from conformance.processes import free_port
-from wicketgate.login.carrier import Carrier
+from tests.support.ports import free_port
 from wicketgate.login.client import Login, LoginClient, LoginPlan
+from wicketgate.login.oauth_http import Carrier
 from wicketgate.net import Outgoing
 from wicketgate.net.challenge import Refusal, refusal_of
 

@@ -17,7 +17,7 @@ from joserfc import jwt
 from joserfc.jwk import RSAKey
 
 from conformance.environments import modules_of, node
-from conformance.processes import free_port
+from tests.support.ports import free_port
 from tests.support.process import Program, command
 
 SCRIPT = Path(__file__).with_name("issuer.mjs")

@@ -4,21 +4,18 @@ the answer. The context of a scenario says which client the suite has registered
 import asyncio
 import secrets
 import time
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 from wicketgate.login.assertion import assertion_signer, read_private_key
-from wicketgate.login.carrier import Carrier
 from wicketgate.login.client import Login, LoginClient, LoginPlan
 from wicketgate.login.discovery import Issuer, discover
-from wicketgate.login.failures import LoginFailure
 from wicketgate.login.issued import IssuedCredentials, MachinePlan, MachineSource, TokenSource
-from wicketgate.login.kept_login import LoginSource
+from wicketgate.login.oauth_http import Carrier
 from wicketgate.login.registrar import GivenClient
-from wicketgate.login.token_endpoint import Client, id_jag, jwt_bearer
-from wicketgate.login.tokens import Tokens
+from wicketgate.login.steps import LoginFailure
+from wicketgate.login.token_endpoint import Client, Tokens, id_jag, jwt_bearer
 from wicketgate.net import Credentials, Outgoing, Refusal, fetch, make_http_client
 
 OF_LOGINS = "auth/"
@@ -32,11 +29,13 @@ def credentials_for(scenario: str, url: str, given: Mapping[str, Any], failed: a
     """None for a scenario without authorization. A login that fails sets *failed*: no call is of use any more."""
     if not scenario.startswith(OF_LOGINS):
         return None
-    return IssuedCredentials("conformance", _source(scenario, url, given, failed), time.time)
-
-
-def _source(scenario: str, url: str, given: Mapping[str, Any], failed: asyncio.Event) -> TokenSource:
     carrier = Carrier(Outgoing(), [url])
+    source = _source(scenario, url, given, carrier)
+    return _Person(url, given, carrier, failed) if source is None else _Unasked(source)
+
+
+def _source(scenario: str, url: str, given: Mapping[str, Any], carrier: Carrier) -> TokenSource | None:
+    """None where a person logs in."""
     if "idp_id_token" in given:
         return Managed(url, given, carrier)
     if "client-credentials" in scenario:
@@ -46,21 +45,7 @@ def _source(scenario: str, url: str, given: Mapping[str, Any], failed: asyncio.E
             return MachineSource(basic, carrier, time.time)
         sign = assertion_signer(read_private_key(pem), client_id, "", time.time, secrets.token_hex)
         return MachineSource(MachinePlan(client_id, "private_key_jwt", server_url=url), carrier, time.time, sign)
-    client = None
-    if "client_id" in given:
-        client = GivenClient(given["issuer"], given["client_id"], given.get("client_secret", ""))
-    own = _Trusting(LoginPlan(url, given=client, document_url=DOCUMENT), carrier, time.time)
-
-    async def ask(refusal: Refusal, before: Login | None) -> Login:
-        known = before.registration if before is not None else None
-        granted = before.tokens.scopes if before is not None and refusal.lacks_scopes else ()
-        try:
-            return await own.log_in(REDIRECT, browse, refusal, known=known, granted=granted)
-        except LoginFailure:
-            failed.set()
-            raise
-
-    return _Ending(LoginSource(InMemory(), own, time.time, "", ask), failed)
+    return None
 
 
 class _Trusting(LoginClient):
@@ -70,21 +55,55 @@ class _Trusting(LoginClient):
         return True
 
 
-class _Ending:
-    """Implements TokenSource. What asks for more scopes than it can be given ends the scenario."""
+class _Unasked(IssuedCredentials):
+    """The first request has no token: the suite wants to refuse it."""
 
-    def __init__(self, source: LoginSource, failed: asyncio.Event) -> None:
-        self._source = source
+    def __init__(self, source: TokenSource) -> None:
+        super().__init__("conformance", source, time.time)
+        self._refused = False
+
+    async def authorization(self) -> str:
+        return await super().authorization() if self._refused else ""
+
+    async def renew(self, refusal: Refusal) -> bool:
+        self._refused = True
+        return await super().renew(refusal)
+
+
+class _Person:
+    """Implements Credentials. A person logs in whenever the server refuses, with more scopes if it wants some; the same
+    ones are asked for once, and what asks for them again ends the scenario."""
+
+    def __init__(self, url: str, given: Mapping[str, Any], carrier: Carrier, failed: asyncio.Event) -> None:
+        client = None
+        if "client_id" in given:
+            client = GivenClient(given["issuer"], given["client_id"], given.get("client_secret", ""))
+        self._own = _Trusting(LoginPlan(url, given=client, document_url=DOCUMENT), carrier, time.time)
         self._failed = failed
+        self._login: Login | None = None
+        self._asked_for = frozenset[str]()
 
-    async def get(self, refusal: Refusal | None) -> Tokens | None:
-        return await self._source.get(refusal)
+    async def authorization(self) -> str:
+        return "" if self._login is None else f"Bearer {self._login.tokens.access_token}"
 
-    async def widen(self, refusal: Refusal) -> Tokens | None:
-        tokens = await self._source.widen(refusal)
-        if tokens is None:
+    async def renew(self, refusal: Refusal) -> bool:
+        before, granted = self._login, frozenset[str]()
+        if before is not None and refusal.lacks_scopes:
+            granted = before.tokens.scopes
+            if refusal.named_scopes <= self._asked_for | granted:
+                self._failed.set()
+                return False
+        known = before.registration if before is not None else None
+        try:
+            self._login = await self._own.log_in(REDIRECT, browse, refusal, known=known, granted=granted)
+        except LoginFailure:
             self._failed.set()
-        return tokens
+            raise
+        self._asked_for |= frozenset(refusal.scopes or ()) | self._login.tokens.scopes
+        return True
+
+    async def aclose(self) -> None:
+        return
 
 
 async def browse(url: str) -> Mapping[str, str]:
@@ -92,23 +111,6 @@ async def browse(url: str) -> Mapping[str, str]:
     async with make_http_client(Outgoing()) as http:
         reply = await fetch(http, "GET", url, {}, max_bytes=65_536)
     return dict(parse_qsl(urlsplit(reply.headers.get("location", "")).query))
-
-
-class InMemory:
-    """Implements LoginKeep for this process."""
-
-    def __init__(self) -> None:
-        self._login: Login | None = None
-
-    async def read(self) -> Login | None:
-        return self._login
-
-    async def write(self, login: Login | None) -> None:
-        self._login = login
-
-    @asynccontextmanager
-    async def alone(self) -> AsyncIterator[None]:
-        yield
 
 
 class Managed:
@@ -119,9 +121,7 @@ class Managed:
         self._given = given
         self._carrier = carrier
 
-    async def get(self, refusal: Refusal | None) -> Tokens | None:
-        if refusal is None:
-            return None
+    async def get(self, refusal: Refusal | None) -> Tokens:
         given, now = self._given, time.time()
         found = await self._carrier.run(discover(self._url, refusal))
         issuer, resource = found.issuer, found.resource
@@ -133,5 +133,5 @@ class Managed:
         assertion = await self._carrier.run(jag)
         return await self._carrier.run(jwt_bearer(own, assertion, resource=resource.resource, now=now))
 
-    async def widen(self, refusal: Refusal) -> Tokens | None:
+    async def other(self) -> Tokens | None:
         return None

@@ -4,10 +4,11 @@ import asyncio
 import json
 import socket
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from tests.support.ports import free_port
 from tests.support.process import Program, command, program
 from wicketgate.access.identity import hash_key
 
@@ -23,12 +24,6 @@ def listening_socket() -> socket.socket:
 
 def url_of(listener: socket.socket) -> str:
     return f"http://127.0.0.1:{listener.getsockname()[1]}"
-
-
-def free_port() -> int:
-    with closing(listening_socket()) as listener:
-        port: int = listener.getsockname()[1]
-        return port
 
 
 @asynccontextmanager

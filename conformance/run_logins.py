@@ -30,8 +30,9 @@ from conformance.driver import Driver, Failed, driver
 from conformance.environments import NotInstalled, modules_of
 from conformance.issuer import CAUTIOUS, Issuer, browse, issuer
 from conformance.judge import Check, judge, read_expected, stale
-from conformance.processes import configuration, free_port
+from conformance.processes import configuration
 from conformance.run_clients import MATRIX, Client
+from tests.support.ports import free_port
 from tests.support.process import Program, program
 
 NEEDED, WANTED = "tools", "tools.run"

@@ -35,18 +35,15 @@ _FORWARD = {"forward": ["sampling", "roots"]}
 
 @dataclass(frozen=True, slots=True)
 class Behind:
-    """A server behind the gate. *spoken*: the versions in which it is judged directly; *through*: those of clients."""
+    """A server behind the gate. *spoken*: the versions in which it is judged directly."""
 
     environment: str
-    upstream: Mapping[str, Any]
     spoken: tuple[str, ...]
-    through: tuple[str, ...] = VERSIONS
 
 
 SERVERS = {
-    "sdk-2": Behind("server-2", _FORWARD, VERSIONS),
-    "sdk-2-handshake": Behind("server-2", {**_FORWARD, "era": VERSIONS[0]}, (), VERSIONS[:1]),
-    "sdk-1": Behind("server-1", _FORWARD, VERSIONS[:1]),
+    "sdk-2": Behind("server-2", VERSIONS),
+    "sdk-1": Behind("server-1", VERSIONS[:1]),
 }
 """By the name that targets have for it."""
 CLIENT = f"{sys.executable} -m conformance.connector"
@@ -77,10 +74,10 @@ class Run:
                 url = await stack.enter_async_context(serving(everything_server(behind.environment), self._folder))
                 for version in behind.spoken:
                     await self._direct(f"direct/{server}/{version}", url, version)
-                config = configuration(self._folder, [{"name": "conf", "url": url, **behind.upstream}])
+                config = configuration(self._folder, [{"name": "conf", "url": url, **_FORWARD}])
                 adapted = await self._adapted(stack, config)
                 for face in FACES:
-                    for version in behind.through:
+                    for version in VERSIONS:
                         await self._direct(f"server/{server}/{face}/{version}", f"{adapted}/mcp/{face}", version)
 
     async def tasks(self) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from app.commands.output import log_to_terminal, printable_text
+from app.commands.output import printable_text, terminal_log
 from app.lifespan import chat_lines, console_link, reachable
 from app.local_key import LocalKey
 from app.port.listener import CannotListen
@@ -50,9 +50,8 @@ def main() -> None:
     os.chdir(ROOT)
     # Not resolved: the interpreter of a virtual environment is a link, and the servers lie beside the link.
     os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
-    log_to_terminal()
     try:
-        with shop() as url:
+        with terminal_log(), shop() as url:
             os.environ["SHOP_URL"] = url
             sys.exit(_serve(port, with_traffic if options.traffic else greeting))
     except CannotListen as error:

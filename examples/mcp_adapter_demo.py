@@ -87,7 +87,7 @@ def session_and_prompt() -> None:
             )
         else:
             manager.ingest(item)
-    pack = manager.build_sync(phase=Phase.answer, query="invoice status", budget_tokens=340)
+    pack = manager.build_sync(phase=Phase.answer, query="invoice status", budget_tokens=300)
     print(pack.prompt)
     print(f"\n{pack.tokens} tokens; left out: {', '.join(pack.left_out)}")
     for artifact in pack.artifacts:

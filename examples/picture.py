@@ -39,7 +39,6 @@ class Numbers:
 async def measure(question: str) -> Numbers:
     """Starts the gate of the demo and counts. SHOP_URL names a running shop."""
     async with Gate(load_settings(CONFIG)) as gate:
-        await gate.wait_ready()
         tools = Counter(item.server for item in gate.runtime.catalog().tools.values())
         missing = [name for name in gate.fleet.members if not tools[name]]
         if missing:

@@ -6,11 +6,12 @@ first two are set once from the credential. They are read only where a trusted g
 its addresses alone (ACCESS-140).
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from ipaddress import ip_address
 
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
+from middleware.answer import Answer
 from middleware.client_address import FORWARDING_HEADERS, peer_of
 from middleware.refusals import closing_headers, send_refusal
 from wicketgate.access.authenticator import NO_LONGER_VALID, Authenticator, KeyUses, RefusedCredential
@@ -34,7 +35,7 @@ _MAX_CREDENTIAL = 32 * 1024
 """Tokens with the groups of a caller are long. The server bounds the whole head besides."""
 
 
-class AuthMiddleware:
+class AuthGuard:
     """``scope["state"]["identity"]`` is the Identity that the routes read, ``scope["state"]["key_use"]`` the KeyUse by
     which the request ends when its key is not good any more (ACCESS-41).
 
@@ -44,7 +45,6 @@ class AuthMiddleware:
 
     def __init__(
         self,
-        app: ASGIApp,
         authenticator: Authenticator,
         uses: KeyUses,
         *,
@@ -56,23 +56,14 @@ class AuthMiddleware:
         """*open_paths*, and all below *open_under*, need no credential. *page_without_key* may answer a request that
         has none."""
         self._page_without_key = page_without_key
-        self._app = app
         self._open_paths = OPEN_PATHS | open_paths
         self._open_under = open_under
         self._authenticator = authenticator
         self._uses = uses
         self._local_only = local_only
 
-    # Returns the awaitable and awaits nothing itself: one frame less for each step of a request.
-    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-        if scope["type"] == "http":
-            return self._guard(scope, receive, send)
-        if scope["type"] == "lifespan":
-            return self._app(scope, receive, send)
-        # No path takes a websocket, so it is closed before it is accepted.
-        return send({"type": "websocket.close", "code": 1008})
-
-    async def _guard(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def serve(self, app: ASGIApp, scope: Scope, receive: Receive, send: Answer) -> None:
+        """Serves by *app*, or refuses."""
         # Addresses and forged headers first.
         source = source_of(scope)
         if self._local_only and not _is_local(scope):
@@ -81,10 +72,10 @@ class AuthMiddleware:
         headers = [each for each in scope["headers"] if len(each[0]) not in _LENGTHS or not _is_identity(each[0])]
         path = scope["path"]
         if path in self._open_paths or path.startswith(self._open_under):
-            return await self._app({**scope, "headers": headers}, receive, send)
+            return await app({**scope, "headers": headers}, receive, send)
         if path.startswith(_WELL_KNOWN):
             if self._authenticator.issuers and path.startswith(WELL_KNOWN):
-                return await self._app({**scope, "headers": headers}, receive, send)
+                return await app({**scope, "headers": headers}, receive, send)
             # 401 would say that a document is there, and clients that look for a login (RFC 9728) would stop at it.
             return await send_refusal(send, 404, "not_found", _NO_DOCUMENT)
         # The credential.
@@ -93,12 +84,12 @@ class AuthMiddleware:
         optional = path in OPTIONAL_PATHS
         if outcome is None:
             if credential is None and optional:
-                return await self._app({**scope, "headers": headers}, receive, send)
+                return await app({**scope, "headers": headers}, receive, send)
             outcome = self._authenticator.authenticate(credential, source, path)
         if outcome is None and credential is not None:
             outcome = await self._authenticator.verify(credential, source, path)
         if isinstance(outcome, RefusedCredential) and optional:
-            return await self._app({**scope, "headers": headers}, receive, send)
+            return await app({**scope, "headers": headers}, receive, send)
         if not isinstance(outcome, Identity):
             page = self._page_without_key(scope) if credential is None else None
             if page is not None:
@@ -109,13 +100,13 @@ class AuthMiddleware:
         headers.append((b"x-actor-permissions", ",".join(outcome.permissions).encode("latin-1")))
         state = scope.setdefault("state", {})
         state["identity"], state["authenticator"] = outcome, self._authenticator
-        await self._serve(outcome, {**scope, "headers": headers}, receive, send)
+        await self._serve(app, outcome, {**scope, "headers": headers}, receive, send)
 
     def _signed(self, scope: Scope, source: str) -> Identity | RefusedCredential | None:
         """Returns None for a request that the trusted gateway has not signed, or that does not come from it."""
         issuers = self._authenticator.issuers
-        gateway = issuers.gateway if issuers is not None else None
-        if issuers is None or gateway is None or not gateway.trusts(peer_of(scope)):
+        gateway = issuers.gateway
+        if gateway is None or not gateway.trusts(peer_of(scope)):
             return None
         if not any(_canonical(key) == SIGNATURE for key, _ in scope["headers"]):
             return None
@@ -130,21 +121,16 @@ class AuthMiddleware:
         headers = self._authenticator.headers_of(refused, path, presented=presented)
         await send_refusal(send, refused.status, refused.code, refused.message, headers)
 
-    async def _serve(self, identity: Identity, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _serve(self, app: ASGIApp, identity: Identity, scope: Scope, receive: Receive, send: Answer) -> None:
         """Serves the request for as long as its key is good. After that it is cancelled, and answered with 401 if it
         has no answer yet."""
         request = EndableBlock()
         use = self._uses.begin(identity.key_id, request.end, identity.expires_at, identity.token)
-        scope["state"]["key_use"] = use
-
-        # Returns the awaitable and awaits nothing itself: one frame less for each delta of a stream.
-        def watched(message: Message) -> Awaitable[None]:
-            use.answering = True
-            return send(message)
+        scope["state"]["key_use"] = send.key_use = use
 
         with request:
             try:
-                await self._app(scope, receive, watched)
+                await app(scope, receive, send)
             finally:
                 use.finish()
                 if identity.token is not None:

@@ -8,10 +8,10 @@ or it passes on what the client wrote.
 """
 
 import re
-from collections.abc import Awaitable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from ipaddress import ip_address, ip_network
 
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Scope
 
 from wicketgate.net.addresses import unmapped
 
@@ -66,26 +66,19 @@ def client_of(peer: str, headers: Headers, proxies: TrustedProxies) -> str:
     return client
 
 
-class ClientAddressMiddleware:
-    """``scope["client"]`` holds the client's address behind it, with port 0 if a proxy named it.
+def from_client(scope: Scope, proxies: TrustedProxies) -> Scope:
+    """Returns *scope* with the client's address in ``scope["client"]``, with port 0 if a proxy named it.
 
     The headers of a trusted peer have been read then, and are removed. Those of others stay, and nothing reads them but
     the check that a caller is on this machine.
     """
-
-    def __init__(self, app: ASGIApp, proxies: TrustedProxies) -> None:
-        self._app = app
-        self._proxies = proxies
-
-    # Returns the awaitable and awaits nothing itself: one frame less for each step of a request.
-    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-        peer = scope.get("client") if scope["type"] == "http" else None
-        if peer and self._proxies.trusts(peer[0]):
-            client = client_of(peer[0], scope["headers"], self._proxies)
-            headers = [(key, value) for key, value in scope["headers"] if key not in FORWARDING_HEADERS]
-            client_and_port = peer if client == peer[0] else (client, 0)
-            scope = {**scope, "client": client_and_port, _PEER: peer[0], "headers": headers}
-        return self._app(scope, receive, send)
+    peer = scope.get("client")
+    if not peer or not proxies.trusts(peer[0]):
+        return scope
+    client = client_of(peer[0], scope["headers"], proxies)
+    headers = [(key, value) for key, value in scope["headers"] if key not in FORWARDING_HEADERS]
+    client_and_port = peer if client == peer[0] else (client, 0)
+    return {**scope, "client": client_and_port, _PEER: peer[0], "headers": headers}
 
 
 def peer_of(scope: Scope) -> str:

@@ -7,9 +7,9 @@ The id is that of ``X-Correlation-ID`` if it is well formed, otherwise a new one
 
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Mapping
 
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Scope
 
 from wicketgate.log_text import HEADER, correlation_id, is_correlation_id
 
@@ -19,50 +19,44 @@ _PATH_CHARS = 256
 _HEADER = HEADER.lower().encode()
 
 
-class CorrelationMiddleware:
-    """``scope["state"]["correlation_id"]`` holds the current id. *measure* gets path, status (0 for no answer) and the
-    seconds until the answer began."""
+def write_by_logging(log: logging.Logger, message: str, fields: Mapping[str, object]) -> None:
+    log.info("%s", message, extra={"fields": fields})
+
+
+class AccessLog:
+    """*measure* gets path, status (0 for no answer) and the seconds until the answer began; *write* each line."""
 
     def __init__(
-        self, app: ASGIApp, new_id: Callable[[], str], measure: Callable[[str, int, float], None] = lambda *_: None
+        self,
+        new_id: Callable[[], str],
+        measure: Callable[[str, int, float], None] = lambda *_: None,
+        write: Callable[[logging.Logger, str, Mapping[str, object]], None] = write_by_logging,
     ) -> None:
-        self._app = app
         self._new_id = new_id
         self._measure = measure
+        self._write = write
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            return await self._app(scope, receive, send)
-        state = scope.setdefault("state", {})
-        state["correlation_id"] = _sent(scope) or self._new_id()
-        token = correlation_id.set(state["correlation_id"])
-        status, began_s = 0, 0.0
-        started = time.monotonic()
+    def begin(self, scope: Scope) -> float:
+        """Puts the current id into ``scope["state"]["correlation_id"]``. Returns the time, for ``end``. The context is
+        that of the request's own task."""
+        sent = _sent(scope) or self._new_id()
+        scope.setdefault("state", {})["correlation_id"] = sent
+        correlation_id.set(sent)
+        return time.monotonic()
 
-        # Returns the awaitable and awaits nothing itself: one frame less for each delta of a stream.
-        def send_with_id(message: Message) -> Awaitable[None]:
-            nonlocal status, began_s
-            if message["type"] == "http.response.start":
-                status, began_s = message["status"], time.monotonic() - started
-                message["headers"] = [*message["headers"], (_HEADER, state["correlation_id"].encode())]
-            return send(message)
+    def end(self, scope: Scope, started: float, status: int, answered: float) -> None:
+        """*answered*: when the answer began; *status* is 0 if it did not."""
+        correlation_id.set(scope["state"]["correlation_id"])
+        client = scope.get("client")
+        took_s = time.monotonic() - started
+        path = scope["path"]
+        self._measure(path, status, answered - started if status else took_s)
+        fields = {"status": status, "duration_ms": round(took_s * 1000, 1), "client": client[0] if client else ""}
+        self._write(log, f"{scope['method']} {path[:_PATH_CHARS]} {status or 'no response'}", fields)
 
-        try:
-            await self._app(scope, receive, send_with_id)
-        finally:
-            correlation_id.set(state["correlation_id"])
-            client = scope.get("client")
-            took_s = time.monotonic() - started
-            took_ms = round(took_s * 1000, 1)
-            self._measure(scope["path"], status, began_s if status else took_s)
-            log.info(
-                "%s %s %s",
-                scope["method"],
-                scope["path"][:_PATH_CHARS],
-                status or "no response",
-                extra={"fields": {"status": status, "duration_ms": took_ms, "client": client[0] if client else ""}},
-            )
-            correlation_id.reset(token)
+
+def id_header(scope: Scope) -> tuple[bytes, bytes]:
+    return _HEADER, scope["state"]["correlation_id"].encode()
 
 
 def _sent(scope: Scope) -> str:

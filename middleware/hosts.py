@@ -8,12 +8,12 @@ Host. An address as Host cannot come from there, and is taken.
 
 import logging
 import re
-from collections.abc import Awaitable, Iterable
+from collections.abc import Iterable
 from ipaddress import ip_address
 
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Scope
 
-from middleware.refusals import closing_headers, send_refusal
+from middleware.refusals import Refusal, closing_headers
 
 ANY_HOST_PATHS = frozenset({"/healthz", "/readyz"})
 """Asked by orchestrators under any name. They give nothing away without a credential."""
@@ -54,14 +54,28 @@ class HostRule:
         return _listed(self._origins, f"{scheme}://{found[1]}", origin)
 
 
-class HostMiddleware:
-    """Stands before authentication."""
+class HostCheck:
+    """Judges requests before their credentials are looked at."""
 
-    def __init__(self, app: ASGIApp, rule: HostRule) -> None:
-        self._app = app
+    def __init__(self, rule: HostRule) -> None:
         self._rule = rule
         self._told: set[str] = set()
         self._taken: set[str] = set()
+
+    def refusal(self, scope: Scope) -> Refusal | None:
+        if scope["path"] in ANY_HOST_PATHS:
+            return None
+        hosts, origins = _hosts_and_origins(scope)
+        if not self._is_ours(hosts, scope):
+            self._tell("Host", hosts, "server.allowed_hosts")
+            return Refusal(421, "misdirected_request", _FOREIGN_HOST)
+        if not origins:
+            return None
+        own = {f"{scheme}://{host.lower()}" for host in hosts for scheme in ("http", "https")}
+        if all(origin.lower() in own or self._rule.takes_origin(origin) for origin in origins):
+            return None
+        self._tell("Origin", origins, "server.allowed_origins")
+        return Refusal(403, "forbidden", _FOREIGN_ORIGIN, closing_headers(scope))
 
     def _tell(self, header: str, values: list[str], setting: str) -> None:
         """Says once for each value which setting takes it; strangers choose the values, so only some are told."""
@@ -74,22 +88,6 @@ class HostMiddleware:
                 value,
                 setting,
             )
-
-    # Returns the awaitable and awaits nothing itself: one frame less for each step of a request.
-    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-        if scope["type"] != "http" or scope["path"] in ANY_HOST_PATHS:
-            return self._app(scope, receive, send)
-        hosts, origins = _hosts_and_origins(scope)
-        if not self._is_ours(hosts, scope):
-            self._tell("Host", hosts, "server.allowed_hosts")
-            return send_refusal(send, 421, "misdirected_request", _FOREIGN_HOST)
-        if not origins:
-            return self._app(scope, receive, send)
-        own = {f"{scheme}://{host.lower()}" for host in hosts for scheme in ("http", "https")}
-        if not all(origin.lower() in own or self._rule.takes_origin(origin) for origin in origins):
-            self._tell("Origin", origins, "server.allowed_origins")
-            return send_refusal(send, 403, "forbidden", _FOREIGN_ORIGIN, closing_headers(scope))
-        return self._app(scope, receive, send)
 
     def _is_ours(self, hosts: list[str], scope: Scope) -> bool:
         if not hosts:

@@ -1,30 +1,26 @@
-"""Answers in front of the routes: bodies over the limit, and exceptions that escape the application (EXEC-13).
+"""Answers in front of the routes: their shape, and bodies over the limit.
 
 Every refusal here has the shape ``{code, message}`` (CHAT-2 to CHAT-24).
 """
 
 import asyncio
 import json
-import logging
 import time
-from collections.abc import Awaitable, Generator, Iterable
-from typing import Any
+from collections.abc import Awaitable, Generator, Sequence
+from typing import Any, NamedTuple
 
 from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from app.json_body import declared_bytes
 
-log = logging.getLogger("wicketgate.http")
+Headers = Sequence[tuple[bytes, bytes]]
 
 GRACE_S = 10.0
 LEAST_BYTES_PER_S = 1_024
 
 
-async def send_refusal(
-    send: Send, status: int, code: str, message: str, headers: Iterable[tuple[bytes, bytes]] = ()
-) -> None:
+async def send_refusal(send: Send, status: int, code: str, message: str, headers: Headers = ()) -> None:
     body = json.dumps({"code": code, "message": message}).encode()
     await send(
         {
@@ -45,7 +41,23 @@ def closing_headers(scope: Scope) -> tuple[tuple[bytes, bytes], ...]:
     return ((b"connection", b"close"),) if scope.get("http_version", "1.1").startswith("1.") else ()
 
 
-class BodyLimitMiddleware:
+class Refusal(NamedTuple):
+    """The answer to a request that goes no further."""
+
+    status: int
+    code: str
+    message: str
+    headers: Headers = ()
+
+    def send(self, send: Send) -> Awaitable[None]:
+        return send_refusal(send, *self)
+
+
+_BODY_S = 60.0
+"""Longest wait for one body: 10 MiB arrive in that time at 1.4 Mbit/s."""
+
+
+class BodyLimit:
     """Refuses a body over *max_bytes* with 413: by its declared length at once, by its real one while it arrives.
 
     A body that takes longer than *timeout_s*, or after ten seconds comes more slowly than 1 KiB a second, is refused
@@ -53,18 +65,20 @@ class BodyLimitMiddleware:
     cannot send it.
     """
 
-    def __init__(self, app: ASGIApp, max_bytes: int, timeout_s: float) -> None:
-        self._app = app
+    def __init__(self, max_bytes: int, timeout_s: float = _BODY_S) -> None:
         self._max_bytes = max_bytes
         self._timeout_s = timeout_s
 
-    # Returns the awaitable and awaits nothing itself: one frame less for each step of a request.
-    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-        if scope["type"] != "http":
-            return self._app(scope, receive, send)
+    def refusal(self, scope: Scope) -> Refusal | None:
+        """Judges the declared length."""
         declared = declared_bytes(scope)
-        if declared is not None and declared > self._max_bytes:
-            return self._refuse(send)
+        if declared is None or declared <= self._max_bytes:
+            return None
+        # The port closes the connection in order; another server might cut a client that still sends.
+        return Refusal(413, "payload_too_large", self._text())
+
+    def counted(self, receive: Receive) -> Receive:
+        """Returns the *receive* of a request that raises HTTPException beyond a bound."""
         seen = 0
         waited_s = 0.0
         whole = False
@@ -94,14 +108,10 @@ class BodyLimitMiddleware:
                     raise HTTPException(413, self._text())
             return message
 
-        return self._app(scope, counted, send)
+        return counted
 
     def _longest_wait_s(self, seen: int) -> float:
         return min(self._timeout_s, max(GRACE_S, seen / LEAST_BYTES_PER_S))
-
-    async def _refuse(self, send: Send) -> None:
-        # The port closes the connection in order; another server might cut a client that still sends.
-        await send_refusal(send, 413, "payload_too_large", self._text())
 
     def _text(self) -> str:
         return f"The request body is larger than {self._max_bytes} bytes"
@@ -126,31 +136,3 @@ class _Begun(Awaitable[Message]):
                     waits_for = next(self._steps)
             except StopIteration as end:
                 return end.value  # type: ignore[no-any-return]
-
-
-class LastResortMiddleware:
-    """Turns an exception that escapes the application into a plain 500. The cause goes to the log only."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            return await self._app(scope, receive, send)
-        started = False
-
-        # Returns the awaitable and awaits nothing itself: one frame less for each delta of a stream.
-        def watched(message: Message) -> Awaitable[None]:
-            nonlocal started
-            started = started or message["type"] == "http.response.start"
-            return send(message)
-
-        try:
-            await self._app(scope, receive, watched)
-        except ClientDisconnect:
-            log.info("the client left before its request was whole")
-        except Exception:
-            log.exception("unhandled failure")
-            if not started:
-                await send_refusal(send, 500, "internal_error", "Internal error")
-            # A response that has begun cannot become an error; the server closes it short, which clients notice.

@@ -1,13 +1,14 @@
 """``/connect`` and ``/login``: the pages on which a person connects an account at a tool server (ACCESS-180 to
 ACCESS-192).
 
-Whoever opens a link must be who asked: that is looked at when the page is opened, when it is agreed to, and when the
+Anyone who opens a link must be who asked: that is looked at when the page is opened, when it is agreed to, and when the
 browser comes back. All addresses are built from ``server.public_url``.
 """
 
 import logging
 import secrets
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
 from hashlib import sha256
 from urllib.parse import parse_qsl, quote, urlsplit
 
@@ -20,17 +21,15 @@ from app.json_body import read_short
 from routers.login_tries import LoginTries
 from wicketgate.access.authenticator import Authenticator
 from wicketgate.access.identity import Identity
+from wicketgate.errors import StoreUnavailable
 from wicketgate.gateway.audit_events import AuditEvents
 from wicketgate.login.authorize import came_of
-from wicketgate.login.browser_logins import LIFE_S, BrowserLogins, same
-from wicketgate.login.browsers import LIFE_S as SESSION_S
-from wicketgate.login.browsers import TooManyBrowsers
-from wicketgate.login.failures import LoginFailure
-from wicketgate.login.kept_id_tokens import KeptIdTokens
-from wicketgate.login.keys import row_key
-from wicketgate.login.login_flow import BrowserSession, LoginRefused, RefusalReason
-from wicketgate.login.logins import AGREED_S
-from wicketgate.login.rows import LoginsAway
+from wicketgate.login.browser_logins import LIFE_S, BrowserLogins, KeptIdTokens
+from wicketgate.login.login_flow import BrowserSession, LoginRefused, RefusalReason, is_same_secret
+from wicketgate.login.logins import AGREED_S, TooManyBrowsers
+from wicketgate.login.logins import LIFE_S as SESSION_S
+from wicketgate.login.sealed_rows import row_key
+from wicketgate.login.steps import LoginFailure
 from wicketgate.login.user_logins import CALLBACK, DOCUMENTS, UserLogins
 from wicketgate.ports import source_of
 
@@ -191,16 +190,16 @@ class ConnectPages:
         # Nobody else's form has the issuer asked for anything.
         if login.actor != session.actor:
             raise LoginRefused("other_actor")
-        if not same(login.csrf, form.get("t", "")):
+        if not is_same_secret(login.csrf, form.get("t", "")):
             raise LoginRefused("forged")
         agreement, url = await server.begin(login)
         # What was agreed to is what the page has shown, and no issuer or scope that came since.
         shown = _shown(agreement.server, agreement.issuer, urlsplit(url).netloc, agreement.scopes)
-        if not same(shown, form.get("i", "")):
+        if not is_same_secret(shown, form.get("i", "")):
             raise LoginRefused("forged")
         await self._logins.logins.agree(flow, session, form.get("t", ""), agreement)
         answer = _onward(url)
-        self._cookies.put(answer, self._cookies.state(flow), agreement.secrets.state, AGREED_S)
+        self._cookies.put(answer, self._cookies.state(flow), agreement.state, AGREED_S)
         return answer
 
     async def callback(self, request: Request) -> Response:
@@ -212,7 +211,7 @@ class ConnectPages:
         if (await self._logins.logins.find(flow)).actor != session.actor:
             raise LoginRefused("other_actor")
         kept = self._cookies.state(flow)
-        if not same(request.cookies.get(kept, ""), state):
+        if not is_same_secret(request.cookies.get(kept, ""), state):
             raise LoginRefused("forged")
         login = await self._logins.come_back(came, session, request.path_params.get("mark", ""))
         match login.state:
@@ -233,13 +232,11 @@ class ConnectPages:
     # Saying who one is.
 
     async def use_key(self, request: Request) -> Response:
-        form = await _form(request)
+        form = await self._own_form(request)
         upstream, flow = form.get("u", ""), form.get("f", "")
         source = source_of(request.scope)
-        if not self._is_own(request, form):
-            raise LoginRefused("forged")
         found = self._authenticator.authenticate(form.get("key", "").strip(), source, request.url.path)
-        # Tokens of issuers say who somebody is at their own door; in a browser their issuer is asked.
+        # Tokens of issuers say who someone is at their own door; in a browser their issuer is asked.
         if not isinstance(found, Identity) or found.issuer:
             # Wrong answers alone are held back: others in the network have right keys.
             if not self._tries.may(source):
@@ -249,9 +246,7 @@ class ConnectPages:
         return await self._signed_in(request, found.actor, upstream, flow, key_id=found.key_id)
 
     async def use_issuer(self, request: Request) -> Response:
-        form = await _form(request)
-        if not self._is_own(request, form):
-            raise LoginRefused("forged")
+        form = await self._own_form(request)
         asked = await self._browsers.begin(request.path_params["name"], form.get("u", ""), form.get("f", ""))
         answer = _onward(asked.url)
         self._cookies.put(answer, self._cookies.login, asked.cookie, LIFE_S)
@@ -271,9 +266,7 @@ class ConnectPages:
         return answer
 
     async def sign_out(self, request: Request) -> Response:
-        form = await _form(request)
-        if not self._is_own(request, form):
-            raise LoginRefused("forged")
+        form = await self._own_form(request)
         cookie = request.cookies.get(self._cookies.browser, "")
         if cookie:
             await self._logins.browsers.end(cookie)
@@ -302,22 +295,32 @@ class ConnectPages:
         return RedirectResponse(url, 303, headers=dict(pages.HEADERS))
 
     def _identify(self, request: Request, upstream: str, flow: str, wrong: str = "") -> Response:
-        token = request.cookies.get(self._cookies.form) or secrets.token_urlsafe(24)
         issuers = [
             (f"{self._url}/login/issuer/{name}", urlsplit(url).netloc) for name, url in self._browsers.names.items()
         ]
         # A key gives no ID token.
         offers_key = self._has_keys() and not self._logins.is_at_issuer(upstream)
         key_action = f"{self._url}/login/key" if offers_key else ""
-        hidden = {"u": upstream, "f": flow, "t": token}
-        text = pages.identify(issuers, key_action, hidden, wrong)
-        answer = HTMLResponse(text, 401 if wrong else 200, headers=dict(pages.OF_FORMS))
+        page = partial(pages.identify, issuers, key_action, wrong=wrong)
+        return self._with_form(request, upstream, flow, 401 if wrong else 200, page)
+
+    def _with_form(
+        self, request: Request, upstream: str, flow: str, status: int, page: Callable[[Mapping[str, str]], str]
+    ) -> Response:
+        """Answers with a page whose form only this browser can submit (``_own_form``). *page* writes it with the
+        hidden fields that it is given."""
+        token = request.cookies.get(self._cookies.form) or secrets.token_urlsafe(24)
+        answer = HTMLResponse(page({"u": upstream, "f": flow, "t": token}), status, headers=dict(pages.OF_FORMS))
         self._cookies.put(answer, self._cookies.form, token, LIFE_S)
         return answer
 
-    def _is_own(self, request: Request, form: Mapping[str, str]) -> bool:
-        """True for a form of a page that this browser was given: nobody signs a browser in from elsewhere."""
-        return same(request.cookies.get(self._cookies.form, ""), form.get("t", ""))
+    async def _own_form(self, request: Request) -> Mapping[str, str]:
+        """The form of a page that this browser was given: nobody signs a browser in from elsewhere. Raises
+        LoginRefused."""
+        form = await _form(request)
+        if not is_same_secret(request.cookies.get(self._cookies.form, ""), form.get("t", "")):
+            raise LoginRefused("forged")
+        return form
 
     async def _session(self, request: Request) -> BrowserSession | None:
         cookie = request.cookies.get(self._cookies.browser, "")
@@ -352,12 +355,8 @@ class ConnectPages:
         actor = session.actor if session is not None else ""
         upstream = request.path_params.get("upstream", "")
         self._audit.connection(actor, upstream, "refused: the link of another caller", "denied")
-        token = request.cookies.get(self._cookies.form) or secrets.token_urlsafe(24)
-        hidden = {"u": upstream, "f": request.query_params.get("f", ""), "t": token}
-        text = pages.others(actor, f"{self._url}/login/out", hidden)
-        answer = HTMLResponse(text, 403, headers=dict(pages.OF_FORMS))
-        self._cookies.put(answer, self._cookies.form, token, LIFE_S)
-        return answer
+        page = partial(pages.others, actor, f"{self._url}/login/out")
+        return self._with_form(request, upstream, request.query_params.get("f", ""), 403, page)
 
 
 def _page(connect: ConnectPages, answer: Answer) -> Answer:
@@ -373,7 +372,7 @@ def _page(connect: ConnectPages, answer: Answer) -> Answer:
             log.warning("a page of a login: %s", failure.detail)
             connect.not_begun(request, failure)
             return _said(502, "The login failed", f"Nothing was connected: {failure.why}.", "Try again in a while.")
-        except LoginsAway:
+        except StoreUnavailable:
             return _said(503, *_AWAY)
 
     return page

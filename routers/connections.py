@@ -1,6 +1,8 @@
 """``/connections``: the accounts that a caller has connected at tool servers (ACCESS-194 to ACCESS-196)."""
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlsplit
@@ -9,13 +11,12 @@ from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel
 
 from routers.console import identity_of
-from routers.refusals import refuse, refuse_permission
+from routers.json_bodies import REFUSAL, in_path, parameters, query
+from routers.refusals import Refused, need, refuse
 from wicketgate.access.identity import Identity
 from wicketgate.access.shares import RETRY_AFTER_S
-from wicketgate.errors import RateLimited
-from wicketgate.login.login_flow import LoginRefused
-from wicketgate.login.rows import LoginsAway
-from wicketgate.login.waiting import LoginOutcome
+from wicketgate.errors import RateLimited, StoreUnavailable
+from wicketgate.login.login_flow import LoginOutcome, LoginRefused
 
 if TYPE_CHECKING:
     from wicketgate.login.grants import Grant
@@ -23,23 +24,15 @@ if TYPE_CHECKING:
 
 MAX_WAIT_S = 25.0
 _EVERYBODY = "*"
-_REFUSAL = {"application/json": {"schema": {"$ref": "#/components/schemas/Refusal"}}}
 _FAILURES = {
-    401: {"description": "No valid credential", "content": _REFUSAL},
-    403: {"description": "Only operators may do this for others", "content": _REFUSAL},
-    404: {"description": "There is no such server for this caller", "content": _REFUSAL},
-    429: {"description": "Too many logins are under way", "content": _REFUSAL},
-    503: {"description": "The store of logins cannot be reached", "content": _REFUSAL},
+    401: {"description": "No valid credential", "content": REFUSAL},
+    403: {"description": "Only operators may do this for others", "content": REFUSAL},
+    404: {"description": "There is no such server for this caller", "content": REFUSAL},
+    429: {"description": "Too many logins are under way", "content": REFUSAL},
+    503: {"description": "The store of logins cannot be reached", "content": REFUSAL},
 }
-_ACTOR = {"name": "actor", "in": "query", "required": False, "schema": {"type": "string"}}
-_NAME = {"name": "upstream", "in": "path", "required": True, "schema": {"type": "string"}}
-_FLOW = {"name": "f", "in": "query", "required": True, "schema": {"type": "string"}}
-_WAIT = {
-    "name": "wait_s",
-    "in": "query",
-    "required": False,
-    "schema": {"type": "number", "minimum": 0, "maximum": MAX_WAIT_S, "default": 0},
-}
+_ACTOR, _NAME, _FLOW = query("actor"), in_path("upstream"), query("f", required=True)
+_WAIT = query("wait_s", {"type": "number", "minimum": 0, "maximum": MAX_WAIT_S, "default": 0})
 
 
 class Connection(BaseModel):
@@ -88,23 +81,21 @@ def connections_router(logins: "UserLogins | None") -> APIRouter:
     """*logins* is None where no upstream has accounts of users."""
     router = APIRouter(prefix="/connections", tags=["connections"], responses=_FAILURES)  # type: ignore[arg-type]
 
-    @router.get("", operation_id="listConnections", response_model=Connections, openapi_extra={"parameters": [_ACTOR]})
-    async def listed(request: Request) -> Response | Connections:
+    @router.get("", operation_id="listConnections", response_model=Connections, openapi_extra=parameters(_ACTOR))
+    async def listed(request: Request) -> Connections:
         """Lists the accounts of the caller; with `actor`, those of another one, or with `*` of all, for callers with
         `ops:read`. These see the logins that all callers share besides their own."""
         identity, actor = identity_of(request), _asked(request)
-        if actor != identity.actor and not identity.allows("ops:read"):
-            return refuse_permission(request, "ops:read")
+        if actor != identity.actor:
+            need(request, "ops:read")
         if logins is None:
             return Connections(connections=[], open=[])
-        try:
+        own = actor == identity.actor
+        with _reached():
             grants = await logins.accounts(None if actor == _EVERYBODY else actor)
-            own = actor == identity.actor
             if own and identity.allows("ops:read"):
                 gates = await logins.accounts("")
                 grants = [*grants, *(grant for grant in gates if logins.is_shared(grant.upstream))]
-        except LoginsAway:
-            return _away()
         has = {grant.upstream for grant in grants}
         possible = [name for name in logins.names if may_use(identity, name)]
         if identity.allows("ops:write"):
@@ -113,31 +104,25 @@ def connections_router(logins: "UserLogins | None") -> APIRouter:
         return Connections(connections=[_shown(grant) for grant in grants], open=without if own else [])
 
     @router.post(
-        "/{upstream}", operation_id="connectAccount", response_model=OfferedLogin, openapi_extra={"parameters": [_NAME]}
+        "/{upstream}", operation_id="connectAccount", response_model=OfferedLogin, openapi_extra=parameters(_NAME)
     )
     async def offer(request: Request) -> Response | OfferedLogin:
         """Offers the caller a login at this server, in the place of the account that it may have: the page to open in a
         browser. Where all callers share one login, that one, for callers with `ops:write`."""
         identity, name = identity_of(request), request.path_params["upstream"]
         if logins is not None and logins.is_shared(name):
-            if not identity.allows("ops:write"):
-                return refuse_permission(request, "ops:write")
+            need(request, "ops:write")
         elif logins is None or not logins.has(name) or not may_use(identity, name):
             return _none()
-        try:
-            need = await logins.offer(identity.actor, name)
-        except RateLimited as error:
-            wait_s = (error.details or {}).get("retry_after_s", RETRY_AFTER_S)
-            return refuse(429, "too_many_requests", error.message, {"retry-after": str(math.ceil(wait_s))})
-        except LoginsAway:
-            return _away()
-        return OfferedLogin(upstream=name, url=need.url, flow=need.flow, expires_at=need.expires_at)
+        with _reached():
+            offered = await logins.offer(identity.actor, name)
+        return OfferedLogin(upstream=name, url=offered.url, flow=offered.flow, expires_at=offered.expires_at)
 
     @router.get(
         "/{upstream}/login",
         operation_id="loginOutcome",
         response_model=LoginState,
-        openapi_extra={"parameters": [_NAME, _FLOW, _WAIT]},
+        openapi_extra=parameters(_NAME, _FLOW, _WAIT),
     )
     async def outcome(request: Request) -> Response | LoginState:
         """Says what has become of the caller's login `f` at this server, after `wait_s` at most."""
@@ -145,23 +130,20 @@ def connections_router(logins: "UserLogins | None") -> APIRouter:
         if logins is None:
             return _none()
         try:
-            login = await logins.logins.find(flow)
+            with _reached():
+                login = await logins.logins.find(flow)
         except LoginRefused:
             return LoginState(outcome="failed")
-        except LoginsAway:
-            return _away()
         if (login.actor, login.upstream) != (identity.actor, request.path_params["upstream"]):
             return _none()
-        from wicketgate.login.kept_logins import KeptLogins
-
         within_s = _seconds(request.query_params.get("wait_s", ""))
-        return LoginState(outcome=await KeptLogins(logins.logins).outcome(flow, within_s))
+        return LoginState(outcome=await logins.logins.outcome(flow, within_s))
 
     @router.delete(
         "/{upstream}",
         operation_id="disconnectAccount",
         response_model=Disconnected,
-        openapi_extra={"parameters": [_NAME, _ACTOR]},
+        openapi_extra=parameters(_NAME, _ACTOR),
     )
     async def end(request: Request) -> Response | Disconnected:
         """Disconnects the caller's account at this server, here and at its issuer; with `actor` that of another one,
@@ -169,14 +151,12 @@ def connections_router(logins: "UserLogins | None") -> APIRouter:
         identity, actor, name = identity_of(request), _asked(request), request.path_params["upstream"]
         if logins is not None and logins.is_shared(name):
             actor = ""
-        if actor != identity.actor and not identity.allows("ops:write"):
-            return refuse_permission(request, "ops:write")
+        if actor != identity.actor:
+            need(request, "ops:write")
         if logins is None:
             return _none()
-        try:
+        with _reached():
             ended = await logins.revoke(actor, name, identity.actor)
-        except LoginsAway:
-            return _away()
         return Disconnected(ended=len(ended))
 
     return router
@@ -223,6 +203,16 @@ def _none() -> Response:
     return refuse(404, "not_found", "There is no server of this name at which you could connect an account")
 
 
-def _away() -> Response:
-    headers = {"retry-after": str(RETRY_AFTER_S)}
-    return refuse(503, "unavailable", "What is kept of accounts cannot be reached at the moment", headers)
+@contextmanager
+def _reached() -> Iterator[None]:
+    """Raises Refused if the block finds the store of logins unavailable or full."""
+    try:
+        yield
+    except RateLimited as error:
+        wait_s = (error.details or {}).get("retry_after_s", RETRY_AFTER_S)
+        headers = {"retry-after": str(math.ceil(wait_s))}
+        raise Refused(refuse(429, "too_many_requests", error.message, headers)) from None
+    except StoreUnavailable:
+        headers = {"retry-after": str(RETRY_AFTER_S)}
+        text = "What is kept of accounts cannot be reached at the moment"
+        raise Refused(refuse(503, "unavailable", text, headers)) from None

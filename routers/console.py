@@ -4,29 +4,43 @@ A caller sees what the faces would show it. ``ops:read`` shows all of the gate, 
 """
 
 import json
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable
+from contextlib import suppress
 from functools import partial
+from statistics import median
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
 from fastapi.routing import APIRoute
 from pydantic import BaseModel
 
-from app.console.figures import own_traffic, whole_traffic
-from app.console.live import Feed, Page, TooManyPages, may_read
+from app.console.live import Feed, Page, Readable, TooManyPages, may_read
 from app.console.map import Maps
+from app.console.servers import NotPossible
+from app.console.sign_in import SignIn
 from routers.event_stream import EventStream
-from routers.refusals import refuse
+from routers.json_bodies import TEXT, json_body, parameters, query, short_object
+from routers.refusals import Refused, refuse
 from wicketgate.access.identity import Identity
 from wicketgate.access.shares import RETRY_AFTER_S
-from wicketgate.errors import PathInvalid, PathNotFound
+from wicketgate.errors import NotAdmitted, PathInvalid, PathNotFound
 from wicketgate.gate import VERSION, Gate
+from wicketgate.gateway.audit import AuditRecord
+from wicketgate.gateway.traffic import ToolTraffic, Traffic, was_refused
 from wicketgate.log_text import correlation_id
 from wicketgate.ports import CallContext, session_key, source_of
 
 PREFIX = "/console/api"
 
 _SESSION = "console"
+
+SIGN_IN_PATH = f"{PREFIX}/sign-in"
+_SIGN_IN_BYTES = 1_000
+_SIGN_IN_BODY = {"security": [], **json_body({"code": TEXT}, "code")}
+
+Figure = tuple[int, int, float | None]
+"""Calls that ran, those of them that failed, and the median of the last durations in milliseconds."""
 
 
 class May(BaseModel):
@@ -131,24 +145,29 @@ class TrafficFigures(BaseModel):
     tools: dict[str, tuple[int, int, float | None]]
 
 
-# Parameters are read by hand, so that refusals have our shape; these are their schemas (OPS-153).
-_PATH = {
-    "parameters": [{"name": "path", "in": "query", "required": False, "schema": {"type": "string", "default": "/"}}]
-}
+_PATH = parameters(query("path", {"type": "string", "default": "/"}))
 
 _EVENTS = """A stream of server-sent events, as long as it is read: `call` (an operation has ended), `server` (the
 state of an upstream), `catalog` (other tools are in force), `tokens`, `approval`, and `gap` when this reader was too
 slow and has missed some."""
 
 
-class _NotKept(APIRoute):
-    """Lets no cache keep an answer that does not say more itself: it is for its caller, as of now (OPS-234)."""
+class _Data(APIRoute):
+    """Turns the errors that all of the console's data can raise into refusals. Answers are ``no-store`` unless they say
+    otherwise: each is for its caller, as of now (OPS-234)."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
 
         async def answer(request: Request) -> Response:
-            response = await handle(request)
+            try:
+                response = await handle(request)
+            except Refused as refused:
+                response = refused.answer
+            except NotPossible as error:
+                response = refuse(error.status, "not_found" if error.status == 404 else "conflict", str(error))
+            except NotAdmitted as away:
+                response = refuse(503, "unavailable", away.message)
             response.headers.setdefault("cache-control", "no-store")
             response.headers.setdefault("x-content-type-options", "nosniff")
             return response
@@ -158,7 +177,7 @@ class _NotKept(APIRoute):
 
 def data_router() -> APIRouter:
     """A router for data of the console."""
-    return APIRouter(prefix=PREFIX, tags=["console"], route_class=_NotKept)
+    return APIRouter(prefix=PREFIX, tags=["console"], route_class=_Data)
 
 
 def console_router(gate: Gate, feed: Feed, heartbeat_s: float) -> APIRouter:
@@ -200,9 +219,15 @@ def console_router(gate: Gate, feed: Feed, heartbeat_s: float) -> APIRouter:
         await runtime.browsing.prepare(context)
         visible, tools = runtime.visible(context), runtime.catalog().tools
         whole = identity.allows("ops:read")
-        found = whole_traffic(gate.traffic) if whole else own_traffic(gate.traffic, partial(may_read, gate, identity))
+        found = (
+            whole_traffic(gate.records.traffic)
+            if whole
+            else own_traffic(gate.records.traffic, partial(may_read, gate, identity))
+        )
         found["totals"]["behind"] = len(tools) if visible is None else sum(map(visible, tools))
-        found["totals"]["waiting"] = await gate.approvals.count(identity, everything=whole)
+        found["totals"]["waiting"] = 0
+        with suppress(NotAdmitted):  # the gate page says that the store is unavailable
+            found["totals"]["waiting"] = await gate.approvals.count(identity, everything=whole)
         return TrafficFigures.model_validate(found)
 
     @router.get("/events", operation_id="console_events", description=_EVENTS, response_class=Response)
@@ -237,3 +262,79 @@ async def _pieces(page: Page) -> AsyncGenerator[bytes, None]:
     while news := await page.next():
         lines = (f"event: {event}\ndata: {json.dumps(data, separators=(',', ':'))}\n\n" for event, data in news)
         yield "".join(lines).encode("ascii")
+
+
+class SignedIn(BaseModel):
+    """The key, to be sent as ``Authorization: Bearer``."""
+
+    key: str
+
+
+def sign_in_router(sign_in: SignIn | None) -> APIRouter:
+    """*sign_in* is None where no key was made at this start: then no code is right."""
+    router = data_router()
+
+    @router.post("/sign-in", operation_id="console_sign_in", response_model=SignedIn, openapi_extra=_SIGN_IN_BODY)
+    async def exchange(request: Request) -> Response | SignedIn:
+        """Exchanges the code of the link that was printed at the start for the key of that start. Good once, for ten
+        minutes. It needs no credential."""
+        code = (await short_object(request, _SIGN_IN_BYTES)).get("code")
+        if not isinstance(code, str):
+            return refuse(400, "invalid_request", 'The body must be {"code": "..."}')
+        key = sign_in.exchange(code) if sign_in is not None else None
+        if key is None:
+            return refuse(401, "unauthorized", "This code is unknown, was used, or is too old")
+        return SignedIn(key=key)
+
+    return router
+
+
+def whole_traffic(traffic: Traffic) -> dict[str, Any]:
+    """The traffic of all callers since the process began."""
+    return {
+        "since": traffic.since,
+        "totals": {
+            "calls": traffic.all.calls,
+            "failed": traffic.all.failed,
+            "refused": traffic.all.refused,
+            "median_ms": traffic.all.median_ms,
+            "given_tokens": traffic.cost.shown,
+            "naive_tokens": traffic.cost.naive,
+        },
+        "meta": dict(traffic.meta),
+        "tools": {tool_id: _figure(each) for tool_id, each in traffic.tools()},
+    }
+
+
+def own_traffic(traffic: Traffic, readable: Readable) -> dict[str, Any]:
+    """Returns the recent traffic of one actor, from the *readable* records that are still kept. Omits tokens, which are
+    counted only in total, and the door of a call: each counts as ``tool_execute``."""
+    kept = (each.record for each in traffic.records())
+    records = [each for each in kept if readable(each.actor, each.tool_id, each.server)]
+    tools = dict[str, ToolTraffic]()
+    executed = [record for record in records if record.operation == "execute"]
+    for record in reversed(executed):
+        tools.setdefault(record.tool_id, ToolTraffic()).add(record)
+    counted = Counter(record.operation for record in records)
+    return {
+        "since": traffic.since,
+        "totals": {
+            "calls": sum(each.calls for each in tools.values()),
+            "failed": sum(each.failed for each in tools.values()),
+            "refused": sum(each.refused for each in tools.values()),
+            "median_ms": _median(record for record in executed if not was_refused(record)),
+            "given_tokens": 0,
+            "naive_tokens": 0,
+        },
+        "meta": {"tool_browse": 0, "tool_execute": counted["execute"], "tool_view": counted["view"]},
+        "tools": {tool_id: _figure(each) for tool_id, each in tools.items()},
+    }
+
+
+def _figure(traffic: ToolTraffic) -> Figure:
+    return traffic.calls, traffic.failed, traffic.median_ms
+
+
+def _median(records: Iterable[AuditRecord]) -> float | None:
+    durations = [record.duration_ms for record in records]
+    return round(median(durations), 3) if durations else None

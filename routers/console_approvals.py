@@ -1,44 +1,35 @@
 """``/console/api/approvals``: calls that wait, and the decisions of their actors (OPS-253 to OPS-258)."""
 
-import json
-from typing import Any, Literal
+from contextlib import aclosing
+from functools import partial
+from typing import Any, Literal, get_args
 
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel
 
-from app.console.approvals import approvals_of, follow_approvals
-from app.console.live import Feed
-from app.json_body import read_short
+from app.console.live import Feed, name_of
 from routers.console import context_of, data_router, identity_of
+from routers.json_bodies import in_path, json_body, parameters, short_object
 from routers.refusals import refuse
-from wicketgate.engine.approval_desk import NotCallers, NotOwn, NotWaiting, TooLarge, VotedBefore
-from wicketgate.errors import NotAdmitted
+from wicketgate.access.approvers import described, has_voted, may_approve
+from wicketgate.access.identity import Identity
+from wicketgate.engine.approval_desk import NotCallers, NotOwn, NotWaiting, TooLarge, VotedBefore, may_read
+from wicketgate.engine.waiting_calls import WaitingCall
 from wicketgate.gate import Gate
 from wicketgate.ports import Door
 
+Decision = Literal["approve", "deny"]
+
 _MOST_BYTES = 1_000
-_BODY = {
-    "parameters": [{"name": "id", "in": "path", "required": True, "schema": {"type": "string"}}],
-    "requestBody": {
-        "required": True,
-        "content": {
-            "application/json": {
-                "schema": {
-                    "type": "object",
-                    "required": ["decision"],
-                    "properties": {"decision": {"enum": ["approve", "deny"]}},
-                }
-            }
-        },
-    },
-}
+_DECISIONS: tuple[Decision, ...] = get_args(Decision)
+_BODY = {**parameters(in_path("id")), **json_body({"decision": {"enum": list(_DECISIONS)}}, "decision")}
 
 
 class Word(BaseModel):
     """*at* is in seconds since the epoch."""
 
     actor: str
-    decision: Literal["approve", "deny"]
+    decision: Decision
     at: float
 
 
@@ -79,35 +70,33 @@ class CallThatWaits(AskedCall):
 class DecidedCall(AskedCall):
     """*used*: the approval has run a call."""
 
-    decision: Literal["approve", "deny"]
+    decision: Decision
     decided_at: float
     used: bool
 
 
 class Approvals(BaseModel):
-    """*waiting* is oldest first, *decided* newest first, of all processes; *unreached*: so many did not answer, and
-    what waits at them is missing."""
+    """*waiting* is oldest first, *decided* newest first, of all processes."""
 
     waiting: list[CallThatWaits]
     decided: list[DecidedCall]
-    unreached: int
 
 
 class Decided(BaseModel):
     """*complete*: nobody else has to approve it."""
 
     id: str
-    decision: Literal["approve", "deny"]
+    decision: Decision
     complete: bool
 
 
 def approvals_router(gate: Gate, feed: Feed | None) -> APIRouter:
-    """Without *feed* no page is told of changes."""
+    """Without *feed* no page is notified of changes."""
     router = data_router()
     if feed is not None:
         follow_approvals(gate, feed)
 
-    @router.get("/approvals", operation_id="console_approvals")
+    @router.get("/approvals", operation_id="console_approvals", response_model=Approvals)
     async def approvals(request: Request) -> Approvals:
         """Calls that wait for approval, and the last decisions: with `ops:read` of all actors, otherwise one's own
         and those that a rule of access lets one approve."""
@@ -117,7 +106,8 @@ def approvals_router(gate: Gate, feed: Feed | None) -> APIRouter:
     async def decide(request: Request) -> Response | Decided:
         """Decides on a call of one's own, or as an approver whom a rule of access names on that of another. An approval
         is good for the next same call of its actor, from whichever door, once."""
-        decision = _decision(await read_short(request.receive, _MOST_BYTES))
+        given = (await short_object(request, _MOST_BYTES)).get("decision")
+        decision = next((each for each in _DECISIONS if each == given), None)
         if decision is None:
             return refuse(400, "invalid_request", 'The body must be {"decision": "approve"} or {"decision": "deny"}')
         id, identity = request.path_params["id"], identity_of(request)
@@ -134,22 +124,78 @@ def approvals_router(gate: Gate, feed: Feed | None) -> APIRouter:
             if isinstance(error, NotOwn) and identity.allows("ops:read"):
                 return refuse(403, "forbidden", "Only its actor may decide, or the approvers that its rule names")
             return refuse(404, "not_found", "This call does not wait: it was decided, or its time is over")
-        except NotAdmitted as away:
-            return refuse(503, "unavailable", away.message)
         return Decided(id=id, decision=decision, complete=complete)
 
     return router
 
 
-def _decision(body: bytes | None) -> Literal["approve", "deny"] | None:
-    try:
-        given = json.loads(body or b"")
-    except (ValueError, RecursionError):
-        return None
-    match given:
-        case {"decision": "approve"}:
-            return "approve"
-        case {"decision": "deny"}:
-            return "deny"
-        case _:
-            return None
+def follow_approvals(gate: Gate, feed: Feed) -> None:
+    """Sends open pages each change of the list by any process. They get handles only, which show nothing to others."""
+
+    async def follow() -> None:
+        async with aclosing(gate.approvals.changes()) as changes:
+            async for call, change in changes:
+                feed.tell("approval", {"id": call.id, "change": change}, call.actor, partial(_may_approve, gate, call))
+
+    feed.while_open(follow)
+
+
+async def approvals_of(gate: Gate, identity: Identity) -> dict[str, Any]:
+    """Returns the calls that wait, and the last decided: of all actors with ``ops:read``, otherwise the caller's own
+    and those that it may approve. Arguments are for the actor of a call and its approvers alone. Raises NotAdmitted."""
+    waiting, decided = await gate.approvals.lists(identity, everything=identity.allows("ops:read"))
+    return {
+        "waiting": [_waiting(gate, call, identity) for call in waiting],
+        "decided": [_decided(gate, call, identity) for call in decided],
+    }
+
+
+def _may_approve(gate: Gate, call: WaitingCall, viewer: Identity) -> bool:
+    return may_approve(call.needs, viewer, call.actor, gate.approvals.persons)
+
+
+def _waiting(gate: Gate, call: WaitingCall, identity: Identity) -> dict[str, Any]:
+    now = gate.runtime.catalog().items.get(call.tool_id)
+    if call.needs:
+        voted = has_voted(call.votes, identity.actor, gate.approvals.persons)
+        decides = _may_approve(gate, call, identity) and not voted
+    else:
+        decides = call.actor == identity.actor
+    return {
+        **_common(gate, call, identity),
+        "expires_at": call.expires_at,
+        "may_decide": decides and call.args is not None,
+        "definition_changed": now is None or now.digest != call.definition,
+    }
+
+
+def _decided(gate: Gate, call: WaitingCall, identity: Identity) -> dict[str, Any]:
+    return {
+        **_common(gate, call, identity),
+        "decision": call.decision,
+        "decided_at": call.decided_at,
+        "used": call.used,
+    }
+
+
+def _common(gate: Gate, call: WaitingCall, identity: Identity) -> dict[str, Any]:
+    own, persons = call.actor == identity.actor, gate.approvals.persons
+    item = gate.runtime.catalog().items.get(call.tool_id)
+    return {
+        "id": call.id,
+        "tool_id": call.tool_id,
+        "name": name_of(call.tool_id),
+        "server": "" if item is None else item.server,
+        "actor": call.actor,
+        "key_id": call.key_id,
+        "source": call.source,
+        "door": call.door,
+        "own": own,
+        "asked_at": call.asked_at,
+        "definition": call.definition,
+        "args": call.args if may_read(call, identity, persons) else None,
+        "arg_names": call.arg_names,
+        "needs": described(call.needs),
+        "approver": _may_approve(gate, call, identity),
+        "votes": [{"actor": vote.actor, "decision": vote.decision, "at": vote.at} for vote in call.votes],
+    }

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from app.console.calls import FILTERS, MAX_CHARS, MAX_LIMIT, BadCursor, Filters, list_calls, one_call
 from app.console.live import may_read
 from routers.console import data_router, identity_of
-from routers.json_bodies import SurrogateJson
+from routers.json_bodies import SurrogateJson, in_path, number_in, parameters, query
 from routers.refusals import refuse
 from wicketgate.gate import Gate
 from wicketgate.gateway.audit import AuditedOperation, AuditOutcome
@@ -87,11 +87,6 @@ class WholeCall(BaseModel):
     times: CallTimes
 
 
-# Parameters are read by hand, so that refusals have our shape; these are their schemas (OPS-153).
-def _parameter(name: str, schema: dict[str, Any]) -> dict[str, Any]:
-    return {"name": name, "in": "query", "required": False, "schema": schema}
-
-
 _TEXT = {"type": "string", "maxLength": MAX_CHARS}
 _OUTCOMES = [*get_args(AuditOutcome), "error"]
 _SCHEMAS: dict[str, dict[str, Any]] = {
@@ -103,8 +98,8 @@ _SCHEMAS: dict[str, dict[str, Any]] = {
     "cursor": {"type": "string", "maxLength": _MAX_CURSOR_CHARS},
     "limit": {"type": "integer", "minimum": 1, "maximum": MAX_LIMIT, "default": _LIMIT},
 }
-_LIST = {"parameters": [_parameter(name, schema) for name, schema in _SCHEMAS.items()]}
-_ONE = {"parameters": [{"name": "call_id", "in": "path", "required": True, "schema": {"type": "string"}}]}
+_LIST = parameters(*(query(name, schema) for name, schema in _SCHEMAS.items()))
+_ONE = parameters(in_path("call_id"))
 
 _LISTED = """Records of calls and other operations, the newest first: those in memory, then those of the audit database,
 if there is one. With `ops:read` all, otherwise the caller's own. `tool` and `q` are parts of a text; `from` and `to`
@@ -131,8 +126,8 @@ def console_calls_router(gate: Gate) -> APIRouter:
         for name in ("outcome", "operation"):
             if name in texts and texts[name] not in _SCHEMAS[name]["enum"]:
                 return refuse(400, "invalid_request", f"{name} is one of {', '.join(_SCHEMAS[name]['enum'])}")
-        limit, cursor = wanted.get("limit", str(_LIMIT)), wanted.get("cursor", "")
-        if not (limit.isascii() and limit.isdigit() and len(limit) < 5 and 1 <= int(limit) <= MAX_LIMIT):
+        limit, cursor = number_in(wanted.get("limit", str(_LIMIT))), wanted.get("cursor", "")
+        if limit is None or not 1 <= limit <= MAX_LIMIT:
             return refuse(400, "invalid_request", f"limit is a number from 1 to {MAX_LIMIT}")
         try:
             since, until = _moment(wanted.get("from")), _moment(wanted.get("to"))
@@ -140,9 +135,7 @@ def console_calls_router(gate: Gate) -> APIRouter:
             return refuse(400, "invalid_request", "from and to are seconds since the epoch")
         filters = Filters(texts, since, until, _actor_only(request), partial(may_read, gate, identity_of(request)))
         try:
-            return SurrogateJson(
-                await list_calls(gate, filters, cursor[:_MAX_CURSOR_CHARS], int(limit), _actor(request))
-            )
+            return SurrogateJson(await list_calls(gate, filters, cursor[:_MAX_CURSOR_CHARS], limit, _actor(request)))
         except BadCursor:
             return refuse(400, "invalid_request", "The cursor is none that an answer gave")
         except ReadingsFull as full:

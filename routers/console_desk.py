@@ -2,7 +2,7 @@
 OPS-252)."""
 
 import asyncio
-from typing import Any, Literal
+from typing import Literal
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
@@ -10,11 +10,10 @@ from pydantic import BaseModel
 
 from app.console.accept import Accepting
 from app.console.configuration import list_keys, whole_configuration
-from app.console.everywhere import Elsewhere
 from app.console.servers import ACTIONS, NotPossible, Operating, list_servers, whole_server
-from routers.console import context_of, data_router, identity_of
-from routers.json_bodies import SurrogateJson, json_object
-from routers.refusals import refuse, refuse_permission
+from routers.console import context_of, data_router
+from routers.json_bodies import SurrogateJson, in_path, json_body, json_object, parameters
+from routers.refusals import need, refuse
 from wicketgate.fleet.breaker import BreakerState
 from wicketgate.fleet.server_log import ServerEventKind
 from wicketgate.gate import Gate
@@ -63,7 +62,7 @@ class Server(BaseModel):
 
 
 class Servers(BaseModel):
-    """Those first that need somebody. *more*: so many are not listed. *now* is in seconds since the epoch."""
+    """Servers that need attention come first. *more* counts omitted servers. *now* is in seconds since the epoch."""
 
     servers: list[Server]
     more: int
@@ -78,12 +77,23 @@ class ServerMoment(BaseModel):
     why: str
 
 
+class ServerOutcome(BaseModel):
+    """The last act of an operator at one process, named by its random id. If it was not *done*, the log there has the
+    reason."""
+
+    process: str
+    act: Literal["enable", "disable", "reconnect"]
+    done: bool
+
+
 class WholeServer(Server):
     """*events*: the newest first. *stderr*: the last lines, of all of its starts together, masked of credentials, the
     newest last; null where there is none that this process reads. *stderr_lines* is the number of all lines.
-    *left_out*: definitions that give no tool, with the reasons."""
+    *left_out*: definitions that give no tool, with the reasons. *outcomes* has an entry for each process that has
+    followed an operator; null if the store is unavailable."""
 
     now: float
+    outcomes: list[ServerOutcome] | None
     events: list[ServerMoment]
     stderr: list[str] | None
     stderr_lines: int
@@ -91,31 +101,19 @@ class WholeServer(Server):
     notes: list[str]
 
 
-class OtherProcesses(BaseModel):
-    """The other workers and replicas: where it is done too, where it was not possible (the log there says why), and
-    those that could not be reached, at least one where their number is not known."""
-
-    done: int
-    failed: int
-    unreached: int
-
-
 class Done(BaseModel):
-    """*done* says in words what was done, and where it was not. *until_reload*: it lasts until the configuration is
-    read again."""
+    """*done* says in words what was done here; the other processes follow, as `outcomes` of the server shows.
+    *until_reload*: it lasts until the configuration is read again."""
 
     done: str
     until_reload: bool
-    elsewhere: OtherProcesses
 
 
 class Accepted(BaseModel):
-    """The definition is pinned as it is now, and in force at this process; *shortfall* says of the others where it is
-    not, and is empty if it is in force at all."""
+    """The definition is pinned as it is now, and in force at this process; the others follow within seconds. The log
+    of a process that cannot has the reason."""
 
     accepted: str
-    shortfall: str
-    elsewhere: OtherProcesses
 
 
 class Key(BaseModel):
@@ -188,46 +186,35 @@ class Configuration(BaseModel):
     key_notes: list[str]
 
 
-# Bodies are read by hand, so that refusals have our shape; these are their schemas (OPS-153).
 _NAME = {"type": "string", "maxLength": _MAX_NAME_CHARS}
 _DIGEST = {"type": "string", "maxLength": _DIGEST_CHARS}
-_ACCEPT_SCHEMA = {
-    "type": "object",
-    "properties": {"upstream": _NAME, "tool": _NAME, "digest": _DIGEST},
-    "required": ["upstream", "tool", "digest"],
-}
-_ACCEPT = {"requestBody": {"required": True, "content": {"application/json": {"schema": _ACCEPT_SCHEMA}}}}
-
-
-def _path(name: str, schema: dict[str, Any]) -> dict[str, Any]:
-    return {"name": name, "in": "path", "required": True, "schema": schema}
-
-
-_ONE = {"parameters": [_path("name", {"type": "string"})]}
-_ACT = {"parameters": [_path("name", {"type": "string"}), _path("action", {"type": "string", "enum": list(ACTIONS)})]}
+_ACCEPT = json_body({"upstream": _NAME, "tool": _NAME, "digest": _DIGEST}, "upstream", "tool", "digest")
+_ONE = parameters(in_path("name"))
+_ACT = parameters(in_path("name"), in_path("action", {"type": "string", "enum": list(ACTIONS)}))
 
 _ACCEPTS = """Accept the definition of one tool, or of another offer (`rec/prompts`), as it is now: it is written to the
-lock file, and in force at all workers and replicas. `digest` is that of the definition that was looked at; 409 if it is
-another by now. Needs `ops:write`."""
+lock file, and in force here, and within seconds at all workers and replicas. `digest` is that of the definition that
+was looked at; 409 if it is another by now. Needs `ops:write`."""
 
 
-def console_desk_router(gate: Gate, max_values: int) -> APIRouter:
-    """Bodies have at most *max_values* values."""
+def console_desk_router(gate: Gate) -> APIRouter:
     router = data_router()
     accepting, operating = Accepting(gate), Operating(gate)
 
     @router.get("/servers", operation_id="console_servers", response_model=Servers)
     async def servers(request: Request) -> Response:
         """The servers behind the gate. Needs `ops:read`."""
-        return _lacking(request, "ops:read") or SurrogateJson(list_servers(gate))
+        need(request, "ops:read")
+        return SurrogateJson(list_servers(gate))
 
     @router.get("/servers/{name}", operation_id="console_server", response_model=WholeServer, openapi_extra=_ONE)
     async def server(request: Request) -> Response:
         """One server, with what happened to it, and the last lines of its stderr. Needs `ops:read`."""
-        if refused := _lacking(request, "ops:read"):
-            return refused
-        found = whole_server(gate, request.path_params["name"])
-        return _not_found("server") if found is None else SurrogateJson(found)
+        need(request, "ops:read")
+        found = await whole_server(gate, request.path_params["name"])
+        if found is None:
+            raise NotPossible(404, "There is no server of this name")
+        return SurrogateJson(found)
 
     @router.post(
         "/servers/{name}/{action}",
@@ -237,72 +224,40 @@ def console_desk_router(gate: Gate, max_values: int) -> APIRouter:
         openapi_extra=_ACT,
     )
     async def operated(request: Request) -> Response:
-        """Connect a server anew, or enable or disable it until the next reload, at all workers and replicas. Needs
+        """Connect a server again, or enable or disable it until the next reload, at all workers and replicas. Needs
         `ops:write`; it is audited."""
-        if refused := _lacking(request, "ops:write"):
-            return refused
+        need(request, "ops:write")
         action = next((each for each in ACTIONS if each == request.path_params["action"]), None)
         if action is None:
             return refuse(404, "not_found", f"A server can be asked to {', '.join(ACTIONS)}")
-        try:
-            done, elsewhere = await operating.operate(request.path_params["name"], action, context_of(request))
-        except NotPossible as error:
-            return _not_possible(error)
-        answer = {"done": done, "until_reload": action != "reconnect", "elsewhere": _counted(elsewhere)}
-        return JSONResponse(answer, 202)
+        done = await operating.operate(request.path_params["name"], action, context_of(request))
+        return JSONResponse({"done": done, "until_reload": action != "reconnect"}, 202)
 
     @router.post(
         "/accept", operation_id="console_accept", response_model=Accepted, openapi_extra=_ACCEPT, description=_ACCEPTS
     )
     async def accept(request: Request) -> Response:
-        if refused := _lacking(request, "ops:write"):
-            return refused
-        body = await json_object(request, max_values)
-        if not isinstance(body, dict):
-            return body
+        need(request, "ops:write")
+        body = await json_object(request)
         wanted = [body.get(name) for name in ("upstream", "tool", "digest")]
         texts = [each for each in wanted if isinstance(each, str) and len(each) <= _MAX_NAME_CHARS]
         if len(texts) < len(wanted):
             return refuse(400, "invalid_request", "upstream, tool and digest must be strings")
         source, name, digest = texts
-        try:
-            elsewhere = await accepting.accept(source, name, digest, context_of(request))
-        except NotPossible as error:
-            return _not_possible(error)
-        counted = _counted(elsewhere)
-        return SurrogateJson({"accepted": f"{source}:{name}", "shortfall": elsewhere.shortfall, "elsewhere": counted})
+        await accepting.accept(source, name, digest, context_of(request))
+        return SurrogateJson({"accepted": f"{source}:{name}"})
 
     @router.get("/keys", operation_id="console_keys", response_model=Keys)
     async def keys(request: Request) -> Response:
         """The keys that callers hold, without their hashes. Needs `ops:read`."""
-        return _lacking(request, "ops:read") or SurrogateJson(list_keys(gate))
+        need(request, "ops:read")
+        return SurrogateJson(list_keys(gate))
 
     @router.get("/configuration", operation_id="console_configuration", response_model=Configuration)
     async def configuration(request: Request) -> Response:
         """The values in force, without secrets. Needs `ops:read`."""
-        if refused := _lacking(request, "ops:read"):
-            return refused
+        need(request, "ops:read")
         # In a thread: there may be hundreds of upstreams, each with patterns for its credentials.
         return SurrogateJson(await asyncio.to_thread(whole_configuration, gate))
 
     return router
-
-
-def _lacking(request: Request, permission: str) -> JSONResponse | None:
-    """The refusal of a caller without *permission*."""
-    if identity_of(request).allows(permission):
-        return None
-    return refuse_permission(request, permission)
-
-
-def _counted(elsewhere: Elsewhere) -> dict[str, int]:
-    done = elsewhere.changed + elsewhere.same
-    return {"done": done, "failed": elsewhere.failed, "unreached": elsewhere.unreached}
-
-
-def _not_found(what: str) -> JSONResponse:
-    return refuse(404, "not_found", f"There is no {what} of this name")
-
-
-def _not_possible(error: NotPossible) -> JSONResponse:
-    return refuse(error.status, "not_found" if error.status == 404 else "conflict", str(error))

@@ -1,7 +1,6 @@
 """``/console/api``: the data of the page Tools: searches, tools, what is quarantined, runs (OPS-228 to OPS-233)."""
 
 import math
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -9,13 +8,22 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 
-from app.console.run import run_tool, view_part
 from app.console.search import MAX_HITS, MAX_QUERY_CHARS, search
-from app.console.tool import held_tools, whole_tool
+from app.console.tool import held_tools, run_tool, view_part, whole_tool
 from routers.console import context_of, data_router, identity_of
-from routers.json_bodies import SurrogateJson, json_object
-from routers.refusals import refuse, refuse_permission
+from routers.json_bodies import (
+    OBJECT,
+    TEXT,
+    SurrogateJson,
+    json_body,
+    json_object,
+    number_in,
+    parameters,
+    query,
+)
+from routers.refusals import need, refuse
 from wicketgate.access.shares import RETRY_AFTER_S, ShareRefused, too_many_text
+from wicketgate.catalog.definition_change import Impact
 from wicketgate.catalog.shortlist import MOST_SHOWN
 from wicketgate.errors import HydrateFailed
 from wicketgate.gate import Gate
@@ -173,8 +181,7 @@ class HeldTool(BaseModel):
     held: bool
     reason: Literal["changed", "new", "suspicious"]
     explanation: str
-    impact: Literal["breaking", "compatible", "words"] | None
-    reasons: list[str]
+    impact: Impact | None
     diff: list[str]
     signs: list[str]
     about: str
@@ -213,37 +220,23 @@ class ViewAnswer(BaseModel):
     text: str
 
 
-# Parameters and bodies are read by hand, so that refusals have our shape; these are their schemas (OPS-153).
-def _parameter(name: str, schema: Mapping[str, Any], *, required: bool = False) -> dict[str, Any]:
-    return {"name": name, "in": "query", "required": required, "schema": dict(schema)}
-
-
-def _body(properties: Mapping[str, Any], *required: str) -> dict[str, Any]:
-    schema = {"type": "object", "properties": dict(properties), "required": list(required)}
-    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
-
-
-_TEXT = {"type": "string", "maxLength": _MAX_NAME_CHARS}
-_OBJECT = {"type": "object", "additionalProperties": True}
-_SEARCH = {
-    "parameters": [
-        _parameter("q", {"type": "string", "maxLength": MAX_QUERY_CHARS}, required=True),
-        _parameter("limit", {"type": "integer", "minimum": 1, "maximum": MAX_HITS, "default": MOST_SHOWN}),
-        _parameter("session", {"type": "string", "maxLength": _MAX_SESSION_CHARS}),
-    ]
-}
-_TOOL = {"parameters": [_parameter("id", _TEXT, required=True), _parameter("key", _TEXT)]}
-_HELD = {"parameters": [_parameter("tool", _TEXT)]}
-_RUN = _body({"id": _TEXT, "args": _OBJECT, "dry_run": {"type": "boolean", "default": False}}, "id")
-_VIEW = _body({"handle": {"type": "string"}, "selector": _OBJECT}, "handle", "selector")
+_NAME = {"type": "string", "maxLength": _MAX_NAME_CHARS}
+_SEARCH = parameters(
+    query("q", {"type": "string", "maxLength": MAX_QUERY_CHARS}, required=True),
+    query("limit", {"type": "integer", "minimum": 1, "maximum": MAX_HITS, "default": MOST_SHOWN}),
+    query("session", {"type": "string", "maxLength": _MAX_SESSION_CHARS}),
+)
+_TOOL = parameters(query("id", _NAME, required=True), query("key", _NAME))
+_HELD = parameters(query("tool", _NAME))
+_RUN = json_body({"id": _NAME, "args": OBJECT, "dry_run": {"type": "boolean", "default": False}}, "id")
+_VIEW = json_body({"handle": TEXT, "selector": OBJECT}, "handle", "selector")
 
 _SEARCHED = """The tools that a model would be given for the words `q`, best first, with the reasons. With `session`, a
 name of the caller's choice, they are as a model is sent them in that session, which remembers what it was sent where
 cache-stable order is on."""
 
 
-def console_tools_router(gate: Gate, max_values: int) -> APIRouter:
-    """Bodies have at most *max_values* values."""
+def console_tools_router(gate: Gate) -> APIRouter:
     router = data_router()
 
     @router.get(
@@ -255,14 +248,14 @@ def console_tools_router(gate: Gate, max_values: int) -> APIRouter:
     )
     async def searched(request: Request) -> Response:
         wanted = request.query_params
-        query, session = wanted.get("q", ""), wanted.get("session", "")
-        limit = _number(wanted.get("limit", str(MOST_SHOWN)))
-        if not query.strip() or len(query) > MAX_QUERY_CHARS or len(session) > _MAX_SESSION_CHARS:
+        words, session = wanted.get("q", ""), wanted.get("session", "")
+        limit = number_in(wanted.get("limit", str(MOST_SHOWN)))
+        if not words.strip() or len(words) > MAX_QUERY_CHARS or len(session) > _MAX_SESSION_CHARS:
             return refuse(400, "invalid_request", f"q is required, and has at most {MAX_QUERY_CHARS} characters")
-        if not 1 <= limit <= MAX_HITS:
+        if limit is None or not 1 <= limit <= MAX_HITS:
             return refuse(400, "invalid_request", f"limit is a number from 1 to {MAX_HITS}")
         context = _named(context_of(request), session)
-        return SurrogateJson(await search(gate.runtime, query, limit, context, sent=bool(session)))
+        return SurrogateJson(await search(gate.runtime, words, limit, context, sent=bool(session)))
 
     @router.get("/tool", operation_id="console_tool", response_model=WholeTool, openapi_extra=_TOOL)
     async def tool(request: Request) -> Response:
@@ -279,11 +272,9 @@ def console_tools_router(gate: Gate, max_values: int) -> APIRouter:
     @router.get("/held", operation_id="console_held", response_model=HeldTools, openapi_extra=_HELD)
     async def held(request: Request) -> Response:
         """Lists definitions that are quarantined or suspicious, with reasons. Needs `ops:read`."""
-        identity = identity_of(request)
-        if not identity.allows("ops:read"):
-            return refuse_permission(request, "ops:read")
-        wanted = request.query_params.get("tool", "")
-        return SurrogateJson(await held_tools(gate, wanted, may_accept=identity.allows("ops:write")))
+        need(request, "ops:read")
+        wanted, may_accept = request.query_params.get("tool", ""), identity_of(request).allows("ops:write")
+        return SurrogateJson(await held_tools(gate, wanted, may_accept=may_accept))
 
     @router.post("/execute", operation_id="console_execute", response_model=RunAnswer, openapi_extra=_RUN)
     async def execute(request: Request) -> Response:
@@ -291,29 +282,25 @@ def console_tools_router(gate: Gate, max_values: int) -> APIRouter:
         context = context_of(request)
         # A place first, as for any other call: the body is read under it.
         try:
-            lease = await gate.shares.calls.take(context.identity.actor)
+            lease = await gate.shared.limits.calls.take(context.identity.actor)
         except ShareRefused as refused:
             headers = {"retry-after": str(max(1, math.ceil(RETRY_AFTER_S)))}
             status = 429 if refused.scope == "actor" else 503
             return refuse(status, "too_many_requests", too_many_text("calls under way", refused.scope), headers)
         try:
-            body = await json_object(request, max_values)
-            if not isinstance(body, dict):
-                return body
+            body = await json_object(request)
             tool_id, dry_run = body.get("id"), body.get("dry_run", False)
             if not isinstance(tool_id, str) or not isinstance(dry_run, bool):
                 return refuse(400, "invalid_request", "id must be a string, and dry_run true or false")
             answer = await run_tool(gate, tool_id, body.get("args", {}), context, dry_run=dry_run)
         finally:
-            gate.shares.calls.give_back(lease)
+            gate.shared.limits.calls.give_back(lease)
         return SurrogateJson(answer)
 
     @router.post("/view", operation_id="console_view", response_model=ViewAnswer, openapi_extra=_VIEW)
     async def view(request: Request) -> JSONResponse:
         """A part of an artifact that a run has left for this caller."""
-        body = await json_object(request, max_values)
-        if not isinstance(body, dict):
-            return body
+        body = await json_object(request)
         handle = body.get("handle")
         if not isinstance(handle, str):
             return refuse(400, "invalid_request", "handle must be a string")
@@ -327,8 +314,3 @@ def _named(context: CallContext, session: str) -> CallContext:
     if not session:
         return context
     return replace(context, session=session_key(_SESSION, context.identity.actor, session))
-
-
-def _number(text: str) -> int:
-    """0 for what is none."""
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0

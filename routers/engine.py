@@ -11,18 +11,19 @@ Headers by which a client may come back to a run (CHAT-73 to CHAT-78):
 """
 
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from functools import partial
 from typing import cast
 
-from fastapi import APIRouter, Request, Response
 from starlette.datastructures import Headers
-from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from app.json_body import NotAnObject, TooManyValues, read_object
-from routers.event_stream import EventStream, PiecesAtOnce
+from app.json_body import TooManyValues, read_counted
+from routers.event_stream import EventStream, LastPiece, PiecesAtOnce
 from routers.refusals import refuse
 from wicketgate.access.authenticator import KeyUse
 from wicketgate.access.identity import Identity
@@ -34,7 +35,7 @@ from wicketgate.engine.keyed_runs import KeyedRuns, Resumption
 from wicketgate.engine.limits import Place, StreamLimit
 from wicketgate.engine.loop import Engine
 from wicketgate.errors import ProviderError
-from wicketgate.log_text import CORRELATION_ID, HEADER, correlation_id, is_correlation_id
+from wicketgate.log_text import CORRELATION_ID, HEADER, correlation_id
 from wicketgate.ports import CallContext, source_of
 from wicketgate.travelling_meta import travelling
 
@@ -49,17 +50,18 @@ CHOICES = ("cancel", "continue")
 _LATER = {"Retry-After": str(RETRY_AFTER_S)}
 
 
-def engine_router(
+PATH = "/engine/chat"
+
+
+def chat_endpoint(
     engine: Engine,
     streams: StreamLimit,
     keyed: KeyedRuns,
     *,
     ready: Callable[[], bool],
     heartbeat_s: float,
-    max_values: int,
-) -> APIRouter:
-    """A comment line every *heartbeat_s* keeps idle connections open. A body has at most *max_values* values."""
-    router = APIRouter()
+) -> ASGIApp:
+    """A comment line every *heartbeat_s* keeps idle connections open."""
 
     async def chat(request: Request) -> Response:
         identity: Identity | None = request.scope["state"].get("identity")
@@ -68,7 +70,7 @@ def engine_router(
             return refuse(401, "unauthorized", "No credentials provided")
         # Read the request; refuse what can be refused.
         try:
-            chat_request = parse_chat_request(await read_object(request.receive, max_values))
+            chat_request = parse_chat_request(await read_counted(request.receive))
             _same_id(request, chat_request)
             resumed = _resumption(request.headers)
             if not ready():
@@ -86,7 +88,7 @@ def engine_router(
                 )
             # A run of this connection alone.
             place = await streams.enter(identity)
-        except (InvalidRequest, NotAnObject) as error:
+        except InvalidRequest as error:
             return refuse(400, "invalid_request", str(error))
         except TooManyValues as error:
             return refuse(413, "payload_too_large", str(error))
@@ -108,23 +110,13 @@ def engine_router(
             at_once=at_once,
         )
 
-    router.routes.append(Route("/engine/chat", endpoint=_Endpoint(chat), methods=["POST"]))
-    return router
-
-
-class _Endpoint:
-    """The route as an ASGI object.
-
-    A function would be wrapped once more, and each delta would pass the wrapper. The framework's own routes would
-    take a tenth of the request to find out that nothing is injected.
-    """
-
-    def __init__(self, answer: Callable[[Request], Awaitable[Response]]) -> None:
-        self._answer = answer
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        response = await self._answer(Request(scope, receive))
+    async def serve(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["method"] != "POST":
+            raise HTTPException(405, headers={"Allow": "POST"})
+        response = await chat(Request(scope, receive))
         await response(scope, receive, send)
+
+    return serve
 
 
 async def _pieces(
@@ -141,8 +133,9 @@ async def _pieces(
     try:
         async with aclosing(engine.batches(request, context, place.interruption, take_text=take_text)) as batches:
             async for batch in batches:
-                yield encode(batch[0]) if len(batch) == 1 else b"".join(map(encode, batch))
+                piece = encode(batch[0]) if len(batch) == 1 else b"".join(map(encode, batch))
                 last = batch[-1]
+                yield LastPiece(piece) if isinstance(last, Done | ErrorEvent) else piece
     except Exception:
         # The engine turns its own failures into events. Here are those of encoding, and those after the last event.
         log.exception("stream failed: %s", ProviderError.code)
@@ -196,7 +189,7 @@ def _resumption(headers: Headers) -> Resumption | None:
             # A new run might repeat the effects of the first.
             raise InvalidRequest(f"{LAST_EVENT_ID} and {ON_DISCONNECT} need the {KEY} of the run")
         return None
-    if not is_correlation_id(key):
+    if CORRELATION_ID.fullmatch(key) is None:
         raise InvalidRequest(f"{KEY} must match {CORRELATION_ID.pattern}")
     if on_disconnect not in (None, *CHOICES):
         raise InvalidRequest(f"{ON_DISCONNECT} must be cancel or continue")

@@ -23,12 +23,16 @@ _HEARTBEAT = ServerSentEvent(comment="keepalive", sep="\n").encode()
 WRITE_AT_ONCE = "wicketgate.write_at_once"
 """The ASGI extension of a server that writes a piece of a body at once: a function of its bytes, which returns False,
 and writes nothing, where ``send`` might have to wait or has not begun. It passes by all middleware, so only a server
-that knows what there is may offer it (``app/port/at_once.py``)."""
+that knows what there is may offer it (``app/port/protocol.py``)."""
 
 _PAUSE_EVERY = 32
 _PAUSE_BYTES = 16_384
 """The pieces, or the bytes in them, after which others may run. A write to a client that has left returns at once; if
 the model never waits either, no other task would run any more, and the news that it has left would never arrive."""
+
+
+class LastPiece(bytes):
+    """A piece behind which nothing comes: it goes out with the end of the body."""
 
 
 class EventStream(EventSourceResponse):
@@ -68,17 +72,23 @@ class EventStream(EventSourceResponse):
         finally:
             watching.cancel()
             await self._on_end()
-            await asyncio.wait([watching])
+            await asyncio.sleep(0)  # enough for a server whose receive ends at once
+            if not watching.done():
+                await asyncio.wait([watching])
 
     async def _send(self, send: Send) -> None:
         heart = _Heart(send, self.ping_interval, self._at_once)
         try:
+            last = b""
             async with aclosing(self._pieces) as pieces:
                 await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
                 now = asyncio.get_running_loop().time
                 heart.idle_since = now()
                 sent = sent_bytes = 0
                 async for piece in pieces:
+                    if type(piece) is LastPiece:
+                        last = piece
+                        continue
                     heart.idle_since = None
                     await send({"type": "http.response.body", "body": piece, "more_body": True})
                     heart.idle_since = now()
@@ -88,7 +98,7 @@ class EventStream(EventSourceResponse):
                         sent = sent_bytes = 0
                         await asyncio.sleep(0)
             await heart.aclose()
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
+            await send({"type": "http.response.body", "body": last, "more_body": False})
         finally:
             await heart.aclose()
 

@@ -54,12 +54,11 @@ class UpstreamHealth(BaseModel):
 
 
 class QuarantinedTool(BaseModel):
-    """*impact*, *reasons* and *diff* describe the difference from the accepted definition."""
+    """*impact* and *diff* describe the difference from the accepted definition."""
 
     reason: HeldFor
     message: str
     impact: Impact | None
-    reasons: list[str]
     diff: list[str]
 
 
@@ -155,7 +154,7 @@ def health_router(
                 quarantined=_quarantined(screened),
                 suspicious=_suspicious(screened),
                 missing=[f"{server}:{name}" for server, each in screened.items() for name in each.gone][:_MAX_NAMED],
-                unmatched=list(runtime.unmatched()[:_MAX_NAMED]),
+                unmatched=list(runtime.changes.unmatched()[:_MAX_NAMED]),
             ),
             storage=StorageHealth(
                 kind=store.kind, away=store.away, shortfalls=list(store.shortfalls), degraded=dict(store.degraded)
@@ -191,7 +190,6 @@ def _quarantined(screened: Mapping[str, Screened]) -> dict[str, QuarantinedTool]
             reason=tool.reason,
             message=tool.explanation,
             impact=tool.change.impact if tool.change else None,
-            reasons=list(tool.change.reasons) if tool.change else [],
             diff=list(tool.change.lines[:_MAX_LINES]) if tool.change else [],
         )
         for name, tool in islice(held, _MAX_NAMED)

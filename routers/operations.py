@@ -9,7 +9,17 @@ from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
 from pydantic import BaseModel
 
-from routers.json_bodies import SurrogateJson, json_object
+from routers.json_bodies import (
+    OBJECT,
+    REFUSAL,
+    TEXT,
+    SurrogateJson,
+    json_body,
+    json_object,
+    number_in,
+    parameters,
+    query,
+)
 from wicketgate.access.identity import Identity
 from wicketgate.access.shares import RETRY_AFTER_S, Scope, ShareRefused, Shares, too_many_text
 from wicketgate.catalog.selectable import OperationKind
@@ -39,7 +49,7 @@ class OperationEntry(BaseModel):
 
 
 class FoundOperations(BaseModel):
-    """*connect_first*: paths of servers whose operations are known when somebody has connected an account there."""
+    """*connect_first*: paths of servers whose operations are known when someone has connected an account there."""
 
     operations: list[OperationEntry]
     total: int
@@ -85,11 +95,9 @@ class BatchResults(BaseModel):
     results: list[BatchItem]
 
 
-_REFUSAL = {"application/json": {"schema": {"$ref": "#/components/schemas/Refusal"}}}
-
 _FAILURES: dict[int | str, dict[str, Any]] = {
-    400: {"description": "No JSON object, or bad headers", "content": _REFUSAL},
-    401: {"description": "No valid credential", "content": _REFUSAL},
+    400: {"description": "No JSON object, or bad headers", "content": REFUSAL},
+    401: {"description": "No valid credential", "content": REFUSAL},
     403: {"description": "Not allowed, or an approval is missing", "model": OperationFailure},
     404: {"description": "No such operation for this caller", "model": OperationFailure},
     422: {"description": "The input does not fit", "model": OperationFailure},
@@ -103,42 +111,25 @@ _FAILURES: dict[int | str, dict[str, Any]] = {
 }
 
 
-# Bodies and parameters are checked by hand, so that refusals have our shape; these are their schemas (OPS-153).
-def _parameter(name: str, schema: dict[str, Any], *, required: bool = False) -> dict[str, Any]:
-    return {"name": name, "in": "query", "required": required, "schema": schema}
-
-
-_TEXT = {"type": "string"}
 _NAME = {"type": "string", "minLength": 1}
-_SEARCH = {
-    "parameters": [
-        _parameter("query", _TEXT),
-        _parameter("namespace", _TEXT),
-        _parameter("cursor", _NAME),
-        _parameter("limit", {"type": "integer", "minimum": 1, "maximum": MAX_LIMIT, "default": DEFAULT_LIMIT}),
-    ]
-}
-_ONE_NAME = {"parameters": [_parameter("name", _NAME, required=True)]}
-# Some generators close an object that does not declare itself open.
-_INPUT = {"type": "object", "additionalProperties": True}
-_CALL = {"type": "object", "properties": {"operation": _NAME, "input": _INPUT}, "required": ["operation"]}
+_SEARCH = parameters(
+    query("query"),
+    query("namespace"),
+    query("cursor", _NAME),
+    query("limit", {"type": "integer", "minimum": 1, "maximum": MAX_LIMIT, "default": DEFAULT_LIMIT}),
+)
+_ONE_NAME = parameters(query("name", _NAME, required=True))
+_CALL_BODY = json_body({"operation": _NAME, "input": OBJECT}, "operation")
 _BATCH_ITEM = {
     "type": "object",
     "description": "As for a call. One without an operation is answered in its place, with an error.",
-    "properties": {"operation": _TEXT, "input": _INPUT},
+    "properties": {"operation": TEXT, "input": OBJECT},
 }
-_BATCH = {
-    "type": "object",
-    "properties": {"calls": {"type": "array", "maxItems": MAX_BATCH, "items": _BATCH_ITEM}},
-    "required": ["calls"],
-}
-_CALL_BODY = {"requestBody": {"required": True, "content": {"application/json": {"schema": _CALL}}}}
-_BATCH_BODY = {"requestBody": {"required": True, "content": {"application/json": {"schema": _BATCH}}}}
+_BATCH_BODY = json_body({"calls": {"type": "array", "maxItems": MAX_BATCH, "items": _BATCH_ITEM}}, "calls")
 
 
-def operations_router(operations: Operations, calls: Shares, max_values: int) -> APIRouter:
-    """Every request takes a place among the *calls* under way before its body is read, which has at most *max_values*
-    values."""
+def operations_router(operations: Operations, calls: Shares) -> APIRouter:
+    """Every request takes a place among the *calls* under way before its body is read."""
     counted = _counted_route(calls)
     router = APIRouter(prefix="/operations", tags=["operations"], responses=_FAILURES, route_class=counted)
 
@@ -147,32 +138,21 @@ def operations_router(operations: Operations, calls: Shares, max_values: int) ->
         """Operations that fit the words, best first; all of them by name without any."""
         wanted: dict[str, object] = {name: request.query_params.get(name) for name in ("query", "namespace", "cursor")}
         if (limit := request.query_params.get("limit")) is not None:
-            wanted["limit"] = _number(limit)
-        try:
-            return SurrogateJson(await operations.search(wanted, _context(request)))
-        except OperationError as error:
-            return _failed(error)
+            number = number_in(limit)
+            wanted["limit"] = limit if number is None else number  # a text is refused in the shape of operations
+        return SurrogateJson(await operations.search(wanted, _context(request)))
 
     @router.get("/schema", operation_id="operationSchema", response_model=OperationSpec, openapi_extra=_ONE_NAME)
     async def schema(request: Request) -> JSONResponse:
         """The full specification of one operation."""
-        try:
-            return SurrogateJson(
-                await operations.schema(naming(request.query_params, "name").get("name", ""), _context(request))
-            )
-        except OperationError as error:
-            return _failed(error)
+        name = naming(request.query_params, "name").get("name", "")
+        return SurrogateJson(await operations.schema(name, _context(request)))
 
     @router.post("/call", operation_id="callOperation", openapi_extra=_CALL_BODY, response_model=Any)
     async def call(request: Request) -> JSONResponse:
         """Run one operation; the answer is its output."""
-        body = await json_object(request, max_values)
-        if not isinstance(body, dict):
-            return body
-        try:
-            return SurrogateJson((await operations.call(body, _context(request))).value)
-        except OperationError as error:
-            return _failed(error)
+        body = await json_object(request)
+        return SurrogateJson((await operations.call(body, _context(request))).value)
 
     @router.post(
         "/batch",
@@ -182,14 +162,9 @@ def operations_router(operations: Operations, calls: Shares, max_values: int) ->
         description=f"Run at most {MAX_BATCH} independent operations; results in the order of the calls.",
     )
     async def batch(request: Request) -> JSONResponse:
-        body = await json_object(request, max_values)
-        if not isinstance(body, dict):
-            return body
-        try:
-            check_fields(body, "batch", ("calls",))
-            ended = await operations.batch(body.get("calls"), _context(request))
-        except OperationError as error:
-            return _failed(error)
+        body = await json_object(request)
+        check_fields(body, "batch", ("calls",))
+        ended = await operations.batch(body.get("calls"), _context(request))
         return SurrogateJson({"results": [_item(one) for one in ended]})
 
     return router
@@ -208,6 +183,8 @@ def _counted_route(calls: Shares) -> type[APIRoute]:
                     return _failed(_too_many(refused.scope))
                 try:
                     return await run(request)
+                except OperationError as error:
+                    return _failed(error)
                 finally:
                     calls.give_back(lease)
 
@@ -230,11 +207,6 @@ def _context(request: Request) -> CallContext:
     session = session_key("named", identity.actor, "")
     source, meta = source_of(request.scope), travelling(None, request.headers)
     return CallContext(identity, correlation_id.get(), session, source=source, door="operations", meta=meta)
-
-
-def _number(text: str) -> object:
-    """Returns the integer, or the text itself, which the operations refuse in their shape."""
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else text
 
 
 def _failed(error: OperationError) -> JSONResponse:

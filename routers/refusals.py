@@ -14,6 +14,14 @@ _CODES = {
 }
 
 
+class Refused(Exception):
+    """Ends a request with *answer*."""
+
+    def __init__(self, answer: JSONResponse) -> None:
+        super().__init__(answer.status_code)
+        self.answer = answer
+
+
 def refuse(status: int, code: str, message: str, headers: dict[str, str] | None = None) -> JSONResponse:
     return JSONResponse({"code": code, "message": message}, status, headers)
 
@@ -29,6 +37,12 @@ def refuse_permission(request: Request, permission: str, message: str = "") -> J
     if challenge is None:
         return refuse(403, "forbidden", message)
     return refuse(403, "insufficient_scope", message, {"www-authenticate": challenge.decode("latin-1")})
+
+
+def need(request: Request, permission: str) -> None:
+    """Raises Refused for a caller without *permission*."""
+    if not request.scope["state"]["identity"].allows(permission):
+        raise Refused(refuse_permission(request, permission))
 
 
 def refusal_of(error: Exception) -> JSONResponse:
@@ -47,4 +61,9 @@ def refuse_in_one_shape(app: FastAPI) -> None:
     async def on_http_exception(request: Request, error: Exception) -> JSONResponse:
         return refusal_of(error)
 
+    async def on_refused(request: Request, error: Exception) -> JSONResponse:
+        assert isinstance(error, Refused)
+        return error.answer
+
     app.add_exception_handler(HTTPException, on_http_exception)
+    app.add_exception_handler(Refused, on_refused)

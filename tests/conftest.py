@@ -1,15 +1,24 @@
 import gc
 import importlib
 import os
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
+from tests.contract.replicas import gates as gates
+from tests.support.redis import RedisServer, redis_server
 from tests.support.ways import both_ways as both_ways
+from tests.support.ways import by_the_sdk as by_the_sdk
 from wicketgate.storage import sqlite_writer
-from wicketgate.storage.redis import client, runs
+from wicketgate.storage.memory import MemoryStore
+from wicketgate.storage.redis import client
+from wicketgate.storage.redis.client import RedisLink
+from wicketgate.storage.redis.store import RedisStore
+from wicketgate.storage.redis.url import read_url
+from wicketgate.storage.store import Store
 
 # The same examples in every run, and no deadline on a machine that others use too: a failure is of the code.
 # `make quick` takes fewer of them; `make explore` looks for new ones.
@@ -22,6 +31,67 @@ settings.load_profile(os.environ.get("PROPERTIES", "repeat"))
 @pytest.fixture(scope="session")
 def anyio_backend() -> str:
     return "asyncio"
+
+
+@pytest.fixture(scope="session")
+def redis_of_all(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    with redis_server(tmp_path_factory.mktemp("redis")) as server:
+        yield server
+
+
+@pytest.fixture
+def redis(redis_of_all: RedisServer) -> RedisServer:
+    """One Redis for all tests, empty at the beginning of each, also behind one that has killed it."""
+    if redis_of_all.process is None:
+        redis_of_all.start()
+    redis_of_all.flush()
+    return redis_of_all
+
+
+@pytest.fixture
+def redis_url(redis: RedisServer) -> str:
+    return redis.url
+
+
+@pytest.fixture(params=["sqlite", "redis"])
+def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The ``storage.url`` of processes that share a store."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/store.db"
+    found: str = request.getfixturevalue("redis").url
+    return found
+
+
+@pytest.fixture
+async def link(redis: RedisServer) -> AsyncIterator[RedisLink]:
+    made = RedisLink(read_url(redis.url))
+    yield made
+    await made.aclose()
+
+
+@pytest.fixture(params=["memory", "redis"])
+async def stores(request: pytest.FixtureRequest) -> AsyncIterator[tuple[str, Callable[[], Store]]]:
+    """The name of a back end, and a way to open it as one more process does. Processes share memory here.
+
+    That a file does what memory does is tested once, in ``test_store``.
+    """
+    made: list[Store] = []
+    links: list[RedisLink] = []
+    url = request.getfixturevalue("redis").url if request.param == "redis" else ""
+
+    def make() -> Store:
+        if request.param == "redis":
+            links.append(RedisLink(read_url(url)))
+            made.append(RedisStore(links[-1]))
+        elif not made:
+            made.append(MemoryStore())
+        return made[-1]
+
+    yield request.param, make
+    for store in made:
+        await store.aclose()
+    for link in links:
+        await link.aclose()
 
 
 PATIENT_S = 6.0
@@ -38,7 +108,7 @@ def patient_stores(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
     the wait."""
     if "real_waits" in request.fixturenames:
         return
-    for module in (client, runs, sqlite_writer):
+    for module in (client, sqlite_writer):
         monkeypatch.setattr(module, "WAIT_S", PATIENT_S)
     monkeypatch.setattr(sqlite_writer, "_BUSY_S", PATIENT_S)
     monkeypatch.setattr(client, "_CONNECT_S", PATIENT_S / 2)

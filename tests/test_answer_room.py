@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from tests.support.requirement import requirement
+from tests.support.until import settle
 from wicketgate.answer_room import AnswerHold, memory_bytes, room_bytes
 from wicketgate.fleet.slots import shared_slots
 
@@ -17,11 +18,6 @@ BOUND_S = 30.0
 def test_the_room_follows_the_memory_of_the_process(memory: int, room: int) -> None:
     assert room_bytes(memory * MiB) == room * MiB
     assert memory_bytes() > 0
-
-
-async def settle() -> None:
-    for _ in range(5):
-        await asyncio.sleep(0)
 
 
 @requirement("UP-236", "UP-237")

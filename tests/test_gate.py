@@ -7,25 +7,30 @@ import os
 import shlex
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.gateway.test_running_calls import held
 from tests.support.http_service import HttpService, Reply, Seen
 from tests.support.process import ROOT, program
 from tests.support.requirement import requirement
 from tests.support.script import ScriptModel, says
-from tests.support.service import BOUND_S, FileServer, chat_body
-from wicketgate.access.identity import Identity
+from tests.support.service import BOUND_S, KEY, OTHER_KEY, FileServer, chat_body
+from tests.support.until import until
+from wicketgate.access.identity import Identity, hash_key
 from wicketgate.config.settings import Settings
 from wicketgate.engine.contract import parse_chat_request
-from wicketgate.errors import ConfigError, RateLimited, UpstreamUnavailable
+from wicketgate.errors import ConfigError, HydrateFailed, RateLimited, UpstreamLost, UpstreamUnavailable
 from wicketgate.fleet.turns import AT_ONCE, Turns
-from wicketgate.gate import Gate
+from wicketgate.gate import Gate, running_engine
 from wicketgate.gateway.running_calls import RunningLimits
 from wicketgate.gateway.upstream_reports import UpstreamReport
-from wicketgate.ports import UpstreamStatus
+from wicketgate.ports import CallContext, UpstreamStatus
+from wicketgate.storage.store import Drop, Kind
+from wicketgate.tools import ToolRegistry
 from wicketgate.upstreams.embedded import StubUpstream
 
 _DOCUMENT = {
@@ -146,8 +151,8 @@ async def test_a_gate_that_is_left_closes_what_it_opened_and_takes_nothing_more(
     gate = Gate(Settings(), upstreams=[FileServer()], provider=model)
     async with asyncio.timeout(BOUND_S), gate:
         await gate.wait_ready()
-        assert gate.ready()
-    assert not gate.ready()
+        assert gate.lifecycle.ready()
+    assert not gate.lifecycle.ready()
     assert model.closed
 
 
@@ -160,17 +165,17 @@ async def test_calls_that_outlive_their_requests_end_with_their_key_and_with_the
     async with asyncio.timeout(BOUND_S), gate:
         await gate.wait_ready()
         of_key, of_gate = [
-            await gate.runtime.running.start("ann", "t", asyncio.Event().wait(), key_id=id)
+            await held(gate.runtime.running, "ann", "t", asyncio.Event().wait(), key_id=id)
             for id in ("laptop", "desktop")
         ]
-        assert gate.authenticator.authenticate("k" * 32)
+        assert gate.keys.authenticator.authenticate("k" * 32)
         revoked = {**settings, "auth": {"keys": [{**key, "suspended": True}]}}
         await gate.apply(Settings.model_validate(revoked))
         assert await of_key.settled(None)
         assert not of_gate.ended
         gate.drain.begin(0)
         with pytest.raises(RateLimited):
-            await gate.runtime.running.start("ann", "t", asyncio.Event().wait())
+            await held(gate.runtime.running, "ann", "t", asyncio.Event().wait())
     assert of_gate.ended
 
 
@@ -178,6 +183,7 @@ async def test_calls_that_outlive_their_requests_end_with_their_key_and_with_the
 async def test_calls_without_a_request_are_counted_over_all_processes_of_a_store(tmp_path: Path) -> None:
     settings = Settings.model_validate(
         {
+            "auth": {"seal_keys": ["k" * 40]},
             "storage": {"url": f"sqlite:///{tmp_path / 'store.db'}"},
             "tasks": {"max_running_per_actor": 2},
             "upstreams": [{"name": "files", "command": ["true"], "enabled": False}],
@@ -186,23 +192,47 @@ async def test_calls_without_a_request_are_counted_over_all_processes_of_a_store
     one, other = (Gate(settings, upstreams=[FileServer()], provider=ScriptModel()) for _ in range(2))
     async with asyncio.timeout(BOUND_S), one, other:
         end = asyncio.Event()
-        here = await one.runtime.running.start("ann", "t", end.wait())
-        await other.runtime.running.start("ann", "t", asyncio.Event().wait())
+        here = await held(one.runtime.running, "ann", "t", end.wait())
+        await held(other.runtime.running, "ann", "t", asyncio.Event().wait())
         for gate in (one, other):
             with pytest.raises(RateLimited) as full:
-                await gate.runtime.running.start("ann", "t", asyncio.Event().wait())
+                await held(gate.runtime.running, "ann", "t", asyncio.Event().wait())
             assert full.value.details == {"scope": "actor", "retry_after_s": 1}
-            await gate.runtime.running.start("bob", "t", asyncio.Event().wait())
+            await held(gate.runtime.running, "bob", "t", asyncio.Event().wait())
             assert gate.runtime.running.refused["actor"] == 1
         end.set()
         await here.settled(None)
         one.runtime.running.give(here)
         # Its answer was given, and another call needs the place.
-        await one.runtime.running.start("ann", "t", asyncio.Event().wait())
+        await held(one.runtime.running, "ann", "t", asyncio.Event().wait())
         assert one.runtime.running.get("ann", here.id) is None
     async with asyncio.timeout(BOUND_S), Gate(settings, upstreams=[FileServer()], provider=ScriptModel()) as third:
         for _ in range(2):
-            await third.runtime.running.start("ann", "t", asyncio.Event().wait())
+            await held(third.runtime.running, "ann", "t", asyncio.Event().wait())
+
+
+@requirement("OPS-487")
+async def test_a_key_revoked_at_another_process_ends_also_where_its_news_were_missed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def settings(*keys: str) -> Settings:
+        entries = [{"id": key[3:7], "sha256": hash_key(key), "actor": "ann", "permissions": []} for key in keys]
+        auth = {"seal_keys": ["k" * 40], "keys": entries}
+        return Settings.model_validate({"auth": auth, "storage": {"url": f"sqlite:///{tmp_path / 'store.db'}"}})
+
+    both = settings(KEY, OTHER_KEY)
+    one, other = (Gate(both, upstreams=[FileServer()], provider=ScriptModel()) for _ in range(2))
+    async with asyncio.timeout(BOUND_S), one, other:
+        await one.shared.news.tell("something")
+        # The other one stands still until the log has lost the entry.
+        with monkeypatch.context() as still:
+            still.setattr(other.shared.news, "_read", partial(asyncio.sleep, 0))
+            await one.apply(settings(OTHER_KEY))
+            await other.shared.store.step([Drop(Kind("news"), "all")])
+            await one.shared.news.tell("something else")
+            assert other.keys._ring.find(hash_key(KEY)) is not None
+        await until(lambda: other.keys._ring.find(hash_key(KEY)) is None)
+        assert other.keys._ring.find(hash_key(OTHER_KEY)) is not None
 
 
 class ClosableModel(ScriptModel):
@@ -267,9 +297,9 @@ def failing(report: UpstreamReport) -> None:
 async def test_each_upstream_is_reported_when_it_is_ready_or_failed_and_at_each_change_afterwards() -> None:
     reports: asyncio.Queue[UpstreamReport] = asyncio.Queue()
     slow, dead = Waking("slow"), Waking("dead")
-    gate = Gate(Settings(), upstreams=[slow, dead], provider=ScriptModel())
-    gate.on_upstream(failing)
-    gate.on_upstream(reports.put_nowait)
+    gate = Gate(Settings(), upstreams=[slow, dead], provider=ScriptModel(), waits=False)
+    gate.lifecycle.reports.listen(failing)
+    gate.lifecycle.reports.listen(reports.put_nowait)
     async with asyncio.timeout(BOUND_S), gate:
         dead.status = UpstreamStatus("down", "connection refused")
         first = await reports.get()
@@ -298,7 +328,7 @@ async def test_an_upstream_without_its_tools_is_reported_with_the_reason() -> No
 
     reports: asyncio.Queue[UpstreamReport] = asyncio.Queue()
     gate = Gate(Settings(), upstreams=[Mute([], name="mute")], provider=ScriptModel())
-    gate.on_upstream(reports.put_nowait)
+    gate.lifecycle.reports.listen(reports.put_nowait)
     async with asyncio.timeout(BOUND_S), gate:
         report = await reports.get()
     assert (report.phase, report.tools) == ("ready", 0)
@@ -321,7 +351,8 @@ async def test_closing_a_gate_while_a_token_is_fetched_leaves_no_task(kind: str)
     async with HttpService(hold) as service, asyncio.timeout(BOUND_S):
         oauth = {"token_url": service.url, "client_id": "gw", "client_secret": "s"}
         place = {"openapi": f"{service.url}/api.json"} if kind == "openapi" else {"url": service.url, "transport": kind}
-        async with Gate(Settings.model_validate({"upstreams": [{"name": "shop", "oauth": oauth, **place}]})):
+        settings = Settings.model_validate({"upstreams": [{"name": "shop", "oauth": oauth, **place}]})
+        async with Gate(settings, waits=False):
             await asked.wait()
             assert _token_requests() == 1
         assert _token_requests() == 0
@@ -342,3 +373,95 @@ async def test_those_that_wait_for_their_turn_to_connect_are_waited_for_too(monk
         await gate.wait_settled()
     assert bounds[1] - bounds[0] == pytest.approx(Turns.longest_wait_s(4 * AT_ONCE))
     assert bounds[1] > bounds[0]
+
+
+@requirement("LIB-28")
+@pytest.mark.parametrize("error", [ValueError("mine"), ConfigError("mine"), KeyboardInterrupt()])
+async def test_what_a_program_raises_within_a_gate_comes_out_unchanged(error: BaseException) -> None:
+    with pytest.raises(type(error)) as found:
+        async with asyncio.timeout(BOUND_S), Gate(Settings(), upstreams=[FileServer()], provider=ScriptModel()):
+            raise error
+    assert found.value is error
+    with pytest.raises(type(error)) as found:
+        async with running_engine(Settings(), upstreams=[FileServer()], provider=ScriptModel()):
+            raise error
+    assert found.value is error
+
+
+def add(a: int, b: int) -> int:
+    """Adds two numbers."""
+    return a + b
+
+
+def _greeting() -> ToolRegistry:
+    registry = ToolRegistry()
+
+    @registry.tool
+    def greet(name: str) -> str:
+        return f"Hello {name}"
+
+    return registry
+
+
+@requirement("LIB-26", "LIB-27", "LIB-24")
+async def test_functions_of_a_program_stand_beside_the_servers_of_a_mapping() -> None:
+    echo = {"command": sys.executable, "args": ["-m", "tests.support.echo_server"], "cwd": str(ROOT)}
+    async with asyncio.timeout(BOUND_S), Gate({"mcpServers": {"echo": echo}}, tools=[add]) as gate:
+        assert {item.server for item in gate.runtime.catalog().items.values()} == {"echo", "local"}
+        found = await gate.runtime.call_tool("tool_execute", {"tool_id": "local:add", "args": {"a": 1, "b": 2}})
+        assert found == "3"
+        await gate.apply(Settings())
+        assert {item.server for item in gate.runtime.catalog().items.values()} == {"local"}
+
+
+@requirement("LIB-26")
+@pytest.mark.parametrize("tools", [_greeting(), [add], add])
+async def test_functions_come_as_a_registry_a_list_or_alone(tools: object) -> None:
+    async with asyncio.timeout(BOUND_S), running_engine({}, tools=tools, provider=ScriptModel()) as engine:
+        assert engine is not None
+    with pytest.raises(ConfigError, match="an upstream has the name local"):
+        Gate({"upstreams": [{"name": "local", "command": ["x"]}]}, tools=tools)
+
+
+@requirement("LIB-26")
+@pytest.mark.parametrize(
+    ("tools", "said"), [("add", "'add' is not a function"), ([add, add], "two tools are called 'add'")]
+)
+def test_what_is_no_function_is_refused(tools: object, said: str) -> None:
+    with pytest.raises(ConfigError, match=f"^tools: {said}"):
+        Gate(tools=tools)
+
+
+@requirement("LIB-27")
+async def test_a_call_of_a_server_that_still_connects_says_so() -> None:
+    settings = {
+        "server": {"start_deadline_s": 0.1},
+        "upstreams": [{"name": "slow", "command": [sys.executable, "-c", "import time; time.sleep(600)"]}],
+    }
+    async with asyncio.timeout(BOUND_S), Gate(settings, provider=ScriptModel()) as gate:
+        with pytest.raises(UpstreamUnavailable, match=r"^slow is still connecting\. Try again in a moment\.$"):
+            await gate.runtime.execute("slow:anything", {})
+        nobody = CallContext(Identity("ann", ("tools:other:*",)), "c", "s")
+        with pytest.raises(HydrateFailed, match="No such tool"):
+            await gate.runtime.execute("slow:anything", {}, nobody)
+
+
+@requirement("LIB-17")
+async def test_a_gate_that_was_left_takes_no_call_and_ends_those_under_way() -> None:
+    entered = asyncio.Event()
+
+    async def hold() -> None:
+        entered.set()
+        await asyncio.Event().wait()
+
+    def done() -> str:
+        return "done"
+
+    async with asyncio.timeout(BOUND_S):
+        async with Gate(tools=[hold, done]) as gate:
+            under_way = asyncio.create_task(gate.runtime.execute("local:hold", {}))
+            await entered.wait()
+        with pytest.raises(UpstreamLost, match=r"^The gate is stopping"):
+            await under_way
+        with pytest.raises(UpstreamUnavailable, match=r"^The gate is stopping"):
+            await gate.runtime.execute("local:done", {})

@@ -63,12 +63,23 @@ def test_the_build_fails_where_a_name_would_be_wrong_afterwards(text: str) -> No
         rewrite(text, MODULES, "app/x.py")
 
 
+@requirement("LIB-20")
+def test_the_service_can_be_moved(tmp_path: Path) -> None:
+    moved = move_service(Path(__file__).parents[1], tmp_path)
+    assert tmp_path / "app" / "main.py" in moved
+    # The package itself names the service, for create_app.
+    assert "from wicketgate.app.main import create_app" in (tmp_path / "__init__.py").read_text("utf-8")
+
+
 def test_files_that_are_no_code_move_as_they_are_and_compiled_ones_do_not(tmp_path: Path) -> None:
     page = tmp_path / "root" / "app" / "console" / "page.html"
     page.parent.mkdir(parents=True)
     page.write_bytes(b"from app.main import \xff")
     (page.parent / "old.pyc").touch()
-    (moved,) = move_service(tmp_path / "root", tmp_path / "target")
+    package = tmp_path / "root" / "wicketgate" / "__init__.py"
+    package.parent.mkdir()
+    package.touch()
+    _, moved = move_service(tmp_path / "root", tmp_path / "target")
     assert moved == tmp_path / "target" / "app" / "console" / "page.html"
     assert moved.read_bytes() == page.read_bytes()
 
@@ -80,7 +91,7 @@ def test_files_that_are_no_code_move_as_they_are_and_compiled_ones_do_not(tmp_pa
         ("See [docs/guide](docs/guide/README.md).", "See docs/guide."),
         ("[`examples/x.yaml`](examples/x.yaml) is a start", "`examples/x.yaml` is a start"),
         ("[openapi/](openapi)", "openapi/"),
-        ("[more](docs/operations.md#the-image)", "more (docs/operations.md)"),
+        ("[more](docs/operations/deployment.md#the-image)", "more (docs/operations/deployment.md)"),
         ("[below](#try-it)", "below"),
         ('[the map](docs/house.md "where things are")', "the map (docs/house.md)"),
         ("![The gate](docs/gate.svg)", "The gate"),

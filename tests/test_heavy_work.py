@@ -12,9 +12,10 @@ from tests.support.requirement import requirement
 from wicketgate.catalog.selectable import mcp_tool_to_selectable
 from wicketgate.gateway import archive
 from wicketgate.gateway.archive import Archive
-from wicketgate.heavy_work import in_line
+from wicketgate.heavy_work import run_queued
 from wicketgate.results import firewall
-from wicketgate.storage.memory_store import MemoryArtifactStore
+from wicketgate.storage.artifacts import StoredArtifacts
+from wicketgate.storage.memory import MemoryStore
 from wicketgate.tokens import shipped_token_counter
 from wicketgate.upstreams.mcp import wire
 from wicketgate.upstreams.mcp.call import Call
@@ -45,7 +46,7 @@ async def test_pieces_of_heavy_work_never_run_side_by_side() -> None:
 
     beating = asyncio.create_task(beside())
     async with asyncio.timeout(BOUND_S):
-        assert await asyncio.gather(*(in_line(partial(work, n)) for n in range(8))) == list(range(8))
+        assert await asyncio.gather(*(run_queued(partial(work, n), str(n)) for n in range(8))) == list(range(8))
     beating.cancel()
     assert turns > 100
 
@@ -54,11 +55,11 @@ async def test_pieces_of_heavy_work_never_run_side_by_side() -> None:
 async def test_a_caller_that_leaves_the_line_takes_its_work_back() -> None:
     ran: list[str] = []
     go = threading.Event()
-    first = asyncio.create_task(in_line(lambda: go.wait(BOUND_S)))
-    left = asyncio.create_task(in_line(lambda: ran.append("left")))
+    first = asyncio.create_task(run_queued(lambda: go.wait(BOUND_S), "alice"))
+    left = asyncio.create_task(run_queued(lambda: ran.append("left"), "alice"))
     await asyncio.sleep(0)
     left.cancel()
-    last = asyncio.create_task(in_line(lambda: ran.append("last")))
+    last = asyncio.create_task(run_queued(lambda: ran.append("last"), "alice"))
     await asyncio.sleep(0)
     go.set()
     async with asyncio.timeout(BOUND_S):
@@ -68,18 +69,19 @@ async def test_a_caller_that_leaves_the_line_takes_its_work_back() -> None:
     assert ran == ["last"]
 
 
-@requirement("OPS-410")
+@requirement("OPS-410", "OPS-520")
 async def test_actors_take_turns_whatever_one_of_them_has_waiting() -> None:
     ran: list[str] = []
     go = threading.Event()
-    busy = asyncio.create_task(in_line(lambda: go.wait(BOUND_S), "bob"))
+    busy = asyncio.create_task(run_queued(lambda: go.wait(BOUND_S), "bob"))
     await asyncio.sleep(0)
-    waiting = [asyncio.create_task(in_line(partial(ran.append, actor), actor)) for actor in ["bob"] * 4 + ["alice"] * 2]
+    actors = ["bob"] * 10 + ["alice"] * 2
+    waiting = [asyncio.create_task(run_queued(partial(ran.append, actor), actor)) for actor in actors]
     await asyncio.sleep(0)
     go.set()
     async with asyncio.timeout(BOUND_S):
         await asyncio.gather(busy, *waiting)
-    assert ran == ["bob", "alice", "bob", "alice", "bob", "bob"]
+    assert ran == ["alice", "bob", "alice"] + ["bob"] * 9
 
 
 @requirement("OPS-42")
@@ -94,7 +96,7 @@ async def test_a_very_large_result_is_decoded_and_sealed_in_the_line(monkeypatch
     async with asyncio.timeout(BOUND_S):
         result = await call.answer()
         item = mcp_tool_to_selectable({"name": "read", "inputSchema": {"type": "object"}}, "files")
-        await Archive(MemoryArtifactStore(), shipped_token_counter()).keep(result, item, "alice", {})
+        await Archive(StoredArtifacts(MemoryStore()), shipped_token_counter()).keep(result, item, "alice", {})
     assert len(threads) == 1
     assert all(name.startswith("wicketgate-heavy") for name in threads)
 

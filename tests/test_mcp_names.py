@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from tests.support.requirement import requirement
 from wicketgate import mcp_names
-from wicketgate.upstreams.mcp.introduction import Discovered, Initialized
+from wicketgate.upstreams.mcp.eras import Discovered, Initialized
 
 
 @requirement("OPS-376")

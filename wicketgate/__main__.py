@@ -1,8 +1,8 @@
 """Starts the service: the command ``wicketgate``, and ``python -m wicketgate``.
 
 The service stands beside this package in the repository and below it in an installed wheel (``hatch_build.py`` moves
-it there), so its name is known at run time only. This is the one module of the library that knows of the service. It
-looks it up by name, when it is run and not when it is imported, so the library still imports no web framework.
+it there), so its name is known at run time only. It is looked up by name, when this is run and not when it is imported,
+so the library still imports no web framework. Besides, only ``wicketgate.create_app`` names the service.
 """
 
 import gc

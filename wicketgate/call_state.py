@@ -1,9 +1,9 @@
 """Needs of the runtime for what calls leave to later calls: executions counted, results kept, cards seen.
 
-Each store has three forms: in memory, in a file, in a Redis. One in memory answers without waiting for anything.
+Quotas hold over all processes that share a store. Each process has its own kept results and seen cards.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -12,17 +12,12 @@ from wicketgate.catalog.card import SeenCards
 T = TypeVar("T")
 
 WINDOW_S = 60.0
-"""The time for which an execution counts."""
-
-
-class StoreAway(Exception):
-    """Raised by a store that others share, for a step that it did not do. The message is the end of a log line. Whether
-    it did it nevertheless is not known after one that was late."""
+"""The length of a window."""
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A limit of one actor: at most *most* executions count at once. *name* tells the actor's windows apart."""
+    """A limit of one actor: at most *most* executions in ``WINDOW_S``. *name* distinguishes the actor's windows."""
 
     name: str
     most: int
@@ -37,20 +32,14 @@ class Full:
 
 
 class QuotaStore(Protocol):
-    """Executions that were counted, by actor and window. The windows slide: each execution counts for ``WINDOW_S`` of
-    its own, whatever limit it was counted under."""
+    """Counts executions by actor and window. Other limits of a window count on what was counted before."""
 
     async def take(self, actor: str, windows: Sequence[Window], *, count: bool = True) -> Full | None:
-        """Count one execution in all of *windows*, of which there is one at least, in one step. If one of them is full
-        nothing is counted, and the one that stays full longest is returned. Without *count* nothing is counted either
-        way.
+        """Counts one execution in all of *windows*, at least one, in one step. If one of them is full, counts nothing
+        and returns the one that stays full longest. Without *count* nothing is counted either way.
 
-        Raises StoreAway, and NotAdmitted where nothing may run uncounted.
+        Raises NotAdmitted if executions cannot be counted and nothing may run uncounted.
         """
-        ...
-
-    async def aclose(self) -> None:
-        """Once, when nothing is counted any more."""
         ...
 
 
@@ -61,46 +50,35 @@ capabilities, the catalog's version, the tool's id, its server and name there, t
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A *result* that was kept, or None. *since* goes with ``put``: a result that was asked for before the store was
+    """A *result* that was kept, or None. *since* belongs to ``put``: a result that was requested before the store was
     cleared is not kept."""
 
     result: Mapping[str, Any] | None
-    since: object = 0
+    since: int = 0
 
 
 class ResultStore(Protocol):
-    """Results by key, each for a time. Bounded in number and, where bytes are counted, in bytes."""
+    """Results by key, each for a time. Bounded in number."""
 
-    async def get(self, key: Key) -> Found:
-        """Raises StoreAway."""
+    def get(self, key: Key) -> Found: ...
+
+    def put(self, key: Key, result: Mapping[str, Any], ttl_s: float, since: int) -> None:
+        """Keeps *result*, unless the store was cleared after *since*."""
         ...
 
-    async def put(self, key: Key, result: Mapping[str, Any], ttl_s: float, since: object) -> None:
-        """Keep it, unless the store was cleared since it was looked for. Raises StoreAway."""
-        ...
-
-    async def clear(self) -> None:
-        """Forget all results, those of other processes too. Raises StoreAway."""
-        ...
-
-    async def aclose(self) -> None:
-        """Once, when nothing is kept any more."""
+    def clear(self) -> None:
+        """Removes all results."""
         ...
 
 
 Step = Callable[[SeenCards], tuple[T, SeenCards]]
-"""A step over what a session has seen: its result, and what the session has seen then. It may be run again."""
+"""A step over what a session has seen: its result, and what the session has seen then."""
 
 
 class SessionStore(Protocol):
     """Seen cards of browsing sessions, by session key (BROWSE-20 to BROWSE-25). A session lapses when it was not used
     for its time to live."""
 
-    async def update(self, session: str, ids: Collection[str], step: Step[T]) -> T:
-        """Run *step* over the cards of *ids* that the session has seen, perhaps with others, and keep what it changed,
-        with no other step of the session in between. Raises StoreAway."""
-        ...
-
-    async def aclose(self) -> None:
-        """Once, when nothing is seen any more."""
+    def update(self, session: str, step: Step[T]) -> T:
+        """Runs *step* over the cards that the session has seen, and keeps what it changed."""
         ...

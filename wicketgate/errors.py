@@ -27,6 +27,11 @@ class SessionFileError(WicketgateError):
     """A session file (CHAT-84) cannot be used; the text names the line."""
 
 
+class StoreUnavailable(WicketgateError):
+    """Raised if the store cannot be read or written at the moment. What was to be written may have been written all the
+    same. The message is the end of a log line."""
+
+
 class GatewayError(WicketgateError):
     """A refused or failed meta-tool call, in the shape of EXEC-11 plus ``retryable``.
 

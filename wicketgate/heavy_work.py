@@ -20,11 +20,11 @@ VERY_LARGE_BYTES = 1 << 20
 _line = ThreadPoolExecutor(max_workers=1, thread_name_prefix="wicketgate-heavy")
 
 
-async def in_line(function: Callable[[], T], actor: str = "") -> T:
+async def run_queued(function: Callable[[], T], actor: str) -> T:
     """Returns what *function* returns in a copy of the caller's context, or raises what it raises.
 
-    The actors that wait take turns, and each actor's functions run in the order in which they came. A caller that
-    leaves before its turn takes the function back.
+    The actors that wait take turns (round robin), and each actor's functions run in the order in which they came. A
+    caller that leaves before its turn takes the function back.
     """
     run = partial(contextvars.copy_context().run, function)
     turns = shared_slots("heavy work", lambda: 1)

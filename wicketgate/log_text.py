@@ -12,12 +12,15 @@ META_KEY = "wicketgate/correlation_id"
 
 HEADER = "X-Correlation-ID"
 
-correlation_id: ContextVar[str] = ContextVar("correlation_id", default="-")
+_NO_REQUEST = "-"
+
+correlation_id: ContextVar[str] = ContextVar("correlation_id", default=_NO_REQUEST)
 """The log formatter reads it. The correlation middleware sets it, and the engine's route once the body is known."""
 
 
 def is_correlation_id(text: str) -> bool:
-    return CORRELATION_ID.fullmatch(text) is not None
+    """Returns false also for ``-``, which the log writes outside of requests."""
+    return text != _NO_REQUEST and CORRELATION_ID.fullmatch(text) is not None
 
 
 MASK = "[redacted]"

@@ -26,7 +26,7 @@ Door = Literal["", "chat", "mcp", "stdio", "operations", "console"]
 
 
 class Caller(Protocol):
-    """The client that waits for a call, as far as the tool server may speak to it meanwhile.
+    """The client that waits for a call, as far as the tool server may speak to it in the meantime.
 
     *answers*: ``now``, it can be asked while the call runs (handshake era); ``later``, it sends its answers with a
     second attempt (2026-07-28, ``input_required``); ``never``, it cannot be asked.
@@ -38,7 +38,7 @@ class Caller(Protocol):
     @property
     def capabilities(self) -> Mapping[str, Any]:
         """The capabilities of the client as it declared them: ``elicitation``, ``sampling``, ``roots``, ``extensions``.
-        Empty if it declared none. Whoever shows them to a tool server shows only what that server may use."""
+        Empty if it declared none. Anyone who shows them to a tool server shows only what that server may use."""
         ...
 
     async def progress(self, progress: float, total: float | None, message: str | None) -> None:
@@ -51,7 +51,7 @@ class Caller(Protocol):
 
     async def ask(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
         """Forward a request such as ``elicitation/create`` and wait for its result, as wire JSON. Where *answers* is
-        ``later`` the call is held meanwhile. Raises CannotAsk when the client cannot answer this, or the call cannot be
+        ``later`` the call is held. Raises CannotAsk when the client cannot answer this, or the call cannot be
         held, and Forbidden when the call may not go on after the answer."""
         ...
 
@@ -199,7 +199,7 @@ class CallMarks:
     """Facts about one call that show only on its way, set there and read when it is over.
 
     *left*: it was handed to the upstream, after any wait for a slot. *questioned*: the server put a question to a
-    person meanwhile, answered or not, so its result is for this one call. *progress* is the last that the server
+    person in the meantime, answered or not, so its result is for this one call. *progress* is the last that the server
     reported. *prolong* gives the call, which its server goes on with as a task, the longer deadline of tasks; None
     where nobody keeps a deadline.
     """
@@ -313,7 +313,7 @@ class Upstream(Protocol):
         Cancelling the caller cancels the call upstream, which is how a deadline ends it: ``Member`` enforces
         *timeout_s*, the time that is left. An upstream uses it only for what its protocol says of deadlines. Raises
         UpstreamUnavailable (the call never left), UpstreamTimeout, or UpstreamError (the server refused it, or the
-        connection was lost meanwhile). Raises InputRequired when the server needs answers and the caller can give
+        connection was lost in the meantime). Raises InputRequired when the server needs answers and the caller can give
         them later.
         """
         ...
@@ -339,16 +339,11 @@ class PerUser(Protocol):
         ...
 
 
-PingAnswer = Literal["answered", "reached"]
-"""``answered``: by the server itself, so it lives. ``reached``: something took the connection, which says nothing of
-the server behind it."""
-
-
 @runtime_checkable
 class HasPing(Protocol):
     """An upstream that the gate can try by itself, without any caller's call."""
 
-    async def ping(self, timeout_s: float) -> PingAnswer:
+    async def ping(self, timeout_s: float) -> None:
         """Ask for something that costs the server nothing and changes nothing there. The caller enforces *timeout_s*.
 
         Raises UpstreamUnavailable when there is no answer, and there will be none.
@@ -413,23 +408,20 @@ class ArtifactStore(Protocol):
     async def get(self, owner: str, handle: str) -> Artifact | None:
         """The artifact, which counts as a use but does not renew its age; None if *owner* has no such handle.
 
-        Raises ViewFailed when the store is out of order.
+        Raises ViewFailed when the store is out of order, or the artifact is damaged.
         """
-        ...
-
-    async def aclose(self) -> None:
-        """Once, when nothing is put or got any more."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class LearnedRows:
     """The changes in a store of learned words up to its *version*: rows of actor, tool id and counts. *whole*: these
-    are all that there is, because something was taken out."""
+    are all rows, not only the changed ones. *left*: the lessons that were not counted, for another try."""
 
     version: int
     rows: Sequence[tuple[str, str, ToolWords]]
     whole: bool = False
+    left: Sequence[Lesson] = ()
 
 
 class LearnedStore(Protocol):
@@ -445,20 +437,16 @@ class LearnedStore(Protocol):
         ...
 
     async def learn(self, lessons: Sequence[Lesson], since: int) -> LearnedRows | None:
-        """Count *lessons*, if there are any, and return what changed after the version *since*; 0 gives everything.
+        """Counts *lessons*, and returns what changed after the version *since*; 0 gives the *whole*.
 
-        None if the store is out of order, which it logs: as far as it knows nothing was counted. Never raises for what
-        the store is or holds.
+        Returns None if the store is unavailable, which is logged: no lesson was counted as far as is known. Never
+        raises for what the store is or holds. Only a *whole* answer shows which rows the store has evicted.
         """
         ...
 
     async def reset(self, actor: str | None = None, tool_id: str | None = None) -> int:
         """Forget what was learned, of this actor and this tool only if they are given. Returns the number of tools
         that it was forgotten of. Raises ConfigError when the store is out of order."""
-        ...
-
-    async def aclose(self) -> None:
-        """Once, when nothing is learned any more."""
         ...
 
 
@@ -481,10 +469,15 @@ def owner_of(session: str) -> str:
 
 
 def _new_key(kind: str, actor: str, name: str) -> str:
-    return f"{_hash([actor])}/{_hash([kind, actor, name])}"
+    return f"{_hash_of_actor(actor)}/{_hash([kind, actor, name])}"
 
 
 _known_key = lru_cache(maxsize=4_096)(_new_key)
+
+
+@lru_cache(maxsize=4_096)
+def _hash_of_actor(actor: str) -> str:
+    return _hash([actor])
 
 
 def _hash(parts: list[str]) -> str:

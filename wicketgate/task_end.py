@@ -56,7 +56,7 @@ class EndableBlock:
         cancelling = task.cancelling()
         for _ in range(self._cancels):
             cancelling = task.uncancel()
-        # Somebody else may have cancelled the task too, and that is not ours to end.
+        # Someone else may have cancelled the task too, and that is not ours to end.
         self.ended = bool(self._cancels) and kind is asyncio.CancelledError and cancelling <= self._before
         return self.ended
 

@@ -9,9 +9,11 @@
         '''How many pieces of a product are in a store.'''
 """
 
-from collections.abc import Callable, Iterator, Mapping
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar, overload
+from types import ModuleType
+from typing import Any, Self, TypeVar, overload
 
 AnyFunction = Callable[..., Any]
 F = TypeVar("F", bound=AnyFunction)
@@ -90,6 +92,29 @@ class ToolRegistry:
 
     def __init__(self) -> None:
         self._tools: dict[str, RegisteredTool] = {}
+
+    @classmethod
+    def of(cls, source: object) -> Self:
+        """Returns the registry that *source* is, or one of its functions: a function, a list of them, or a module whose
+        public functions become tools, except those that it imports. Raises TypeError or ValueError."""
+        if isinstance(source, cls):
+            return source
+        if isinstance(source, ModuleType):
+            own = (each for each in vars(source).values() if inspect.isfunction(each))
+            functions: Sequence[object] = [
+                each for each in own if each.__module__ == source.__name__ and each.__name__[0] != "_"
+            ]
+        else:
+            functions = list(source) if isinstance(source, list | tuple) else [source]
+        registry = cls()
+        for function in functions:
+            if not callable(function):
+                raise TypeError(f"{function!r} is not a function")
+            registry.tool(function)
+        return registry
+
+    def __len__(self) -> int:
+        return len(self._tools)
 
     def __iter__(self) -> Iterator[RegisteredTool]:
         return iter(tuple(self._tools.values()))

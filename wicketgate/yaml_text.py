@@ -182,10 +182,7 @@ class _Builder:
                         into.merges = False
                     else:
                         self._put(into, value, 1, event)
-                        continue
-                    if into.values > _MAX_VALUES:
-                        raise NotYaml(f"more than {_MAX_VALUES:,} values", event.start_mark)
-                    continue
+                    continue  # the number of events bounds what was not counted
             elif kind is yaml.MappingStartEvent or kind is yaml.SequenceStartEvent:
                 self._check_tag(event)
                 stack.append(_Open({} if kind is yaml.MappingStartEvent else [], event.anchor))
@@ -194,16 +191,9 @@ class _Builder:
                 done = stack.pop()
                 value, anchor, values = done.holder, done.anchor, done.values
             elif kind is yaml.AliasEvent:
-                # An anchor is known only when its value is complete, so that no value can hold itself.
-                if event.anchor not in self._anchors:
-                    raise NotYaml("an alias of nothing", event.start_mark)
-                (value, values), anchor = self._anchors[event.anchor], None
-            elif kind is yaml.DocumentStartEvent:
-                self._documents += 1
-                if self._documents > 1:
-                    self._refuse_if_strict("a second document", event)
-                    break
-                continue
+                (value, values), anchor = self._meant(event), None
+            elif kind is yaml.DocumentStartEvent and self._is_second(event):
+                break
             else:
                 continue
             # The value is complete: keep it under its anchor, and put it where it belongs.
@@ -214,6 +204,18 @@ class _Builder:
             else:
                 self._root = value
         return self._root
+
+    def _is_second(self, document: Any) -> bool:
+        self._documents += 1
+        if self._documents > 1:
+            self._refuse_if_strict("a second document", document)
+        return self._documents > 1
+
+    def _meant(self, alias: Any) -> tuple[Any, int]:
+        # An anchor is known only when its value is complete, so that no value can hold itself.
+        if alias.anchor not in self._anchors:
+            raise NotYaml("an alias of nothing", alias.start_mark)
+        return self._anchors[alias.anchor]
 
     def _put(self, into: _Open, value: Any, values: int, event: Any) -> None:
         # A collection holds as many values as its members together.

@@ -7,26 +7,26 @@ import sys
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import quote
 
 import click
 
 from app.commands.groups import Group, exit_codes
+from app.commands.options import with_json
 from app.commands.output import printable, printable_text
-from wicketgate.config.settings import Settings
+from wicketgate.errors import ConfigError
 
 if TYPE_CHECKING:  # brings an HTTP client, which the help does not need
     from app.commands.gate_client import RemoteGate
 
 F = TypeVar("F", bound=Callable[..., Any])
 Ask = Mapping[str, Any]
+_PATH = "/console/api/approvals"
 _codes = exit_codes({1: "the service could not be reached or refused it, or no such call waits"})
 
 
 def _where(command: F) -> F:
-    command = click.option("--json", "as_json", is_flag=True, help="Print one JSON document, and nothing else.")(
-        command
-    )
-    command = click.option("--key", envvar="WG_KEY", help="The key of the approver; or WG_KEY.")(command)
+    command = click.option("--key", envvar="WG_KEY", help="The key of the approver; or WG_KEY.")(with_json(command))
     return click.option("--url", envvar="WG_URL", required=True, help="The service; or WG_URL.")(command)
 
 
@@ -34,24 +34,22 @@ def _where(command: F) -> F:
 def approvals() -> None:
     """List and decide the calls that wait for an approval.
 
-    A running service has them: --url and --key, or WG_URL and WG_KEY. They are those of the key's actor, and those that
-    a rule of access lets it approve; with ops:read all are listed.
+    Name the running service with --url and --key, or WG_URL and WG_KEY. The list holds the calls of the key's actor and
+    those that a rule of access lets it approve; with ops:read it holds all calls.
     """
 
 
 @approvals.command("list", epilog=_codes)
 @_where
 def list_command(url: str, key: str | None, as_json: bool) -> None:
-    """List the calls that wait, oldest first."""
+    """List the waiting calls, oldest first."""
 
     async def work(gate: "RemoteGate") -> int:
-        found = await gate.waiting()
+        found = await gate.ask("GET", _PATH)
         if as_json:
             click.echo(_document(found))
         else:
             _print_list(found["waiting"])
-        if found["unreached"]:
-            click.echo(f"{found['unreached']} processes could not be asked: what waits there is missing", err=True)
         return 0
 
     _run(url, key, work)
@@ -64,7 +62,7 @@ def show(id: str, url: str, key: str | None, as_json: bool) -> None:
     """Show one call with all of its arguments. ID may be the beginning of one."""
 
     async def work(gate: "RemoteGate") -> int:
-        ask = _one((await gate.waiting())["waiting"], id)
+        ask = await _one(gate, id)
         click.echo(_document(ask) if as_json else printable_text(_whole(ask)))
         return 0
 
@@ -88,8 +86,8 @@ def deny(id: str, url: str, key: str | None, as_json: bool) -> None:
 
 
 async def _decide(gate: "RemoteGate", id: str, decision: str, as_json: bool) -> int:
-    ask = _one((await gate.waiting())["waiting"], id)
-    answer = await gate.decide(ask["id"], decision)
+    ask = await _one(gate, id)
+    answer = await gate.ask("POST", f"{_PATH}/{quote(ask['id'], safe='')}", {"decision": decision})
     if as_json:
         click.echo(_document(answer))
         return 0
@@ -100,27 +98,26 @@ async def _decide(gate: "RemoteGate", id: str, decision: str, as_json: bool) -> 
     return 0
 
 
-def _one(waiting: Sequence[Ask], id: str) -> Ask:
-    """The call whose id begins with *id*. Raises GateFailed."""
-    from app.commands.gate_client import GateFailed
-
+async def _one(gate: "RemoteGate", id: str) -> Ask:
+    """Returns the waiting call whose id begins with *id*. Raises ConfigError."""
+    waiting: Sequence[Ask] = (await gate.ask("GET", _PATH))["waiting"]
     found = [ask for ask in waiting if ask["id"] == id or _short(ask) == id] or [
         ask for ask in waiting if _short(ask).startswith(id) or ask["id"].startswith(id)
     ]
     if len(found) != 1:
-        what = "several calls wait under such an id" if found else "no call waits under this id"
-        raise GateFailed(f"{what}; wicketgate approvals list shows them")
+        what = "several waiting calls have an id that begins like this" if found else "no waiting call has this id"
+        raise ConfigError(f"{what}; wicketgate approvals list shows them")
     return found[0]
 
 
 def _short(ask: Ask) -> str:
-    """The part of an id that differs in each call of one process."""
+    """The part of an id that differs in each call that waits."""
     return str(ask["id"]).rpartition(".")[2]
 
 
 def _print_list(waiting: Sequence[Ask]) -> None:
     if not waiting:
-        click.echo("Nothing waits for an approval.", err=True)
+        click.echo("No call is waiting for an approval.", err=True)
         return
     from rich.console import Console
 
@@ -165,14 +162,10 @@ def _document(body: Any) -> str:
 
 
 def _run(url: str, key: str | None, work: Callable[["RemoteGate"], Coroutine[None, None, int]]) -> None:
-    from app.commands.gate_client import GateFailed, open_remote
+    from app.commands.gate_client import open_remote
 
     async def open_and_work() -> int:
-        async with open_remote(Settings(), url, key) as gate:
+        async with open_remote(url, key) as gate:
             return await work(gate)
 
-    try:
-        sys.exit(asyncio.run(open_and_work()))
-    except GateFailed as failure:
-        click.echo(printable(f"wicketgate: {failure}"), err=True)
-        sys.exit(1)
+    sys.exit(asyncio.run(open_and_work()))

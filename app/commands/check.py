@@ -1,23 +1,32 @@
-"""``wicketgate check``: connect, call no tool, and report upstreams, tools and models (OPS-105 to OPS-110)."""
+"""``wicketgate check`` and ``explain``: connect, call no tool, and report what there is (OPS-105 to OPS-110).
+
+The lines of check while upstreams connect go to stderr: each upstream as it comes, with its own words below. What an
+upstream says is shown once, however often it is started again.
+"""
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+import logging
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 
 import click
+from rich.text import Text
 
-from app.commands.check_findings import Findings, find, show
+from app.commands.check_findings import STATES, Findings, find, show
 from app.commands.check_model import ModelTrial, try_models
-from app.commands.check_progress import Progress, progress
+from app.commands.output import TerminalFormatter, console, count, printable
 from app.process import search_python_folders
+from wicketgate.access.identity import Identity
 from wicketgate.config.settings import Settings, UpstreamSettings
 from wicketgate.config.upstream_logins import login_client
 from wicketgate.config.upstreams import outgoing_rules
 from wicketgate.gate import Gate
+from wicketgate.gateway.explain import explain
 from wicketgate.gateway.upstream_reports import UpstreamReport
-from wicketgate.login.failures import LoginFailure
+from wicketgate.login.steps import LoginFailure
+from wicketgate.ports import CallContext
 
 _REPORTED_S = 10.0
 
@@ -28,9 +37,9 @@ Listener = Callable[[UpstreamReport], None]
 async def connected(settings: Settings, listener: Listener | None = None) -> AsyncIterator[Gate]:
     """Opens a gate and waits until each upstream has connected or failed, as long as its own timeout allows."""
     search_python_folders(settings)
-    async with Gate(settings) as gate:
+    async with Gate(settings, waits=False, checks_ring=False) as gate:
         if listener is not None:
-            gate.on_upstream(listener)
+            gate.lifecycle.reports.listen(listener)
         await gate.wait_settled()
         yield gate
 
@@ -64,11 +73,11 @@ async def check_all(settings: Settings, config: Path | None, *, model: bool, eve
     return 1 if findings.faults else 0
 
 
-async def _look(settings: Settings, lines: Progress) -> Findings:
+async def _look(settings: Settings, lines: "CheckProgress") -> Findings:
     async with connected(settings, lines.report) as gate:
         await lines.all_reported(gate.fleet.statuses(), _REPORTED_S)
         await gate.runtime.declared_offers()  # read now, so that what is held of them is known
-        await gate.issuers.reach()
+        await gate.keys.issuers.reach()
         waiting = [name for name, status in gate.fleet.statuses().items() if status.phase == "waiting"]
         return await find(settings, gate, lines.reports, await _without_answer(settings, waiting))
 
@@ -94,3 +103,113 @@ async def _without_answer(settings: Settings, names: Sequence[str]) -> Mapping[s
 
 async def _no_trials() -> Sequence[ModelTrial]:
     return ()
+
+
+async def explain_tool(settings: Settings, tool: str, identity: Identity, query: str, *, as_json: bool) -> int:
+    """Prints the reasons, for *identity*. Returns the exit code."""
+    async with connected(without_audit(settings)) as gate:
+        runtime = gate.runtime
+        usable, lines = explain(
+            runtime.catalog(),
+            runtime.access,
+            tool,
+            identity,
+            query,
+            runtime.screened(),
+            runtime.declared(),
+            runtime.learning.words(CallContext(identity, "-", "-")),
+        )
+    if as_json:
+        who = {"actor": identity.actor, "key": identity.key_id, "roles": list(identity.roles)}
+        found = {"tool": tool, **who, "usable": usable, "reasons": [line.strip() for line in lines]}
+        click.echo(json.dumps(found, indent=2))
+    else:
+        for line in lines:
+            click.echo(printable(line))
+    return 0 if usable else 1
+
+
+_STILL = "still starting"
+
+
+class CheckProgress(logging.Handler):
+    """Takes the reports of upstreams and the warnings of the gate. Use it on one event loop."""
+
+    def __init__(self, upstreams: Sequence[str]) -> None:
+        super().__init__()
+        self.setFormatter(TerminalFormatter())
+        self.reports: dict[str, UpstreamReport] = {}
+        self._upstreams = sorted(upstreams, key=len, reverse=True)  # of two names that fit, the longer one
+        self._held: dict[str, list[str]] = {name: [] for name in upstreams}
+        self._said: set[str] = set()
+        self._reported = asyncio.Event()
+        self._console = console(stderr=True)
+
+    def report(self, report: UpstreamReport) -> None:
+        """Writes a line for the upstream, and what it has said so far below."""
+        self.reports[report.name] = report
+        error = f": {report.error}" if report.error else ""
+        tools = f", {count(report.tools, 'tool')}" if report.phase == "ready" else ""
+        self._console.print(
+            Text(f"{report.name}: "),
+            Text(report.phase, STATES[report.phase]),
+            Text(printable(f"{tools}, {report.seconds:.1f} s{error}")),
+            sep="",
+        )
+        # Why it is down stands in its line already.
+        self._said.add(f"{report.name}: {report.error}")
+        for line in self._held.pop(report.name, ()):
+            self._say_below(line)
+        self._reported.set()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.levelno < logging.WARNING and _STILL not in record.getMessage():
+            return
+        line = self.format(record)
+        name = next((name for name in self._upstreams if line.startswith((f"{name}: ", f"{name} "))), None)
+        if name is None or record.levelno < logging.WARNING:
+            self._say(line)
+        elif name in self._held:
+            self._held[name].append(line)
+        else:
+            self._say_below(line)
+
+    async def all_reported(self, upstreams: Collection[str], bound_s: float) -> None:
+        """Waits until each of *upstreams* was reported, for *bound_s* at most."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(bound_s):
+                while not self.reports.keys() >= set(upstreams):
+                    self._reported.clear()
+                    await self._reported.wait()
+
+    def end(self) -> None:
+        """Writes what was held for upstreams that were never reported."""
+        for lines in self._held.values():
+            for line in lines:
+                self._say_below(line)
+
+    def _say_below(self, line: str) -> None:
+        self._say(line, "    ")
+
+    def _say(self, line: str, indent: str = "") -> None:
+        if line not in self._said:
+            self._said.add(line)
+            click.echo("\n".join(indent + part for part in line.split("\n")), err=True)
+
+
+@contextmanager
+def progress(upstreams: Sequence[str]) -> Iterator[CheckProgress]:
+    """Shows the warnings of the gate until the block ends."""
+    log, starting = logging.getLogger("wicketgate"), logging.getLogger("wicketgate.upstream")
+    lines = CheckProgress(upstreams)
+    before = log.propagate, starting.level
+    log.addHandler(lines)
+    log.propagate = False
+    starting.setLevel(logging.INFO)
+    try:
+        yield lines
+    finally:
+        log.propagate, level = before
+        starting.setLevel(level)
+        log.removeHandler(lines)
+        lines.end()

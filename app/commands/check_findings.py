@@ -4,8 +4,8 @@ Faults come last in a terminal: there the eye is, however many tools stand above
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from time import time
 from typing import Any
@@ -14,13 +14,13 @@ from rich.table import Table
 from rich.text import Text
 
 from app.commands.check_model import ModelTrial
-from app.commands.check_progress import STATES
-from app.commands.console import console, table
-from app.commands.output import gap_lines, printable, screened_lines
+from app.commands.output import console, gap_lines, printable, screened_lines
+from app.tables import table
 from wicketgate.access.approvers import Need, can_be_met
 from wicketgate.access.issuers import IssuerState
 from wicketgate.catalog.card import one_line
 from wicketgate.catalog.catalog import Catalog
+from wicketgate.catalog.pins import Screened
 from wicketgate.catalog.written_words import gaps
 from wicketgate.config.plugins import plugin_lines
 from wicketgate.config.settings import Settings
@@ -29,6 +29,9 @@ from wicketgate.config.words_file import read_words
 from wicketgate.gate import Gate
 from wicketgate.gateway.upstream_reports import UpstreamReport
 from wicketgate.ports import CallContext, HasLeftOut, HasNotes
+
+STATES = {"ready": "green", "down": "red", "connecting": "yellow", "waiting": "yellow"}
+"""The state of an upstream, and its colour."""
 
 _SHOWN_TOOLS = 20
 _SHOWN_LEFT_OUT = 20
@@ -40,16 +43,16 @@ _SHORTEST = 20
 
 @dataclass(frozen=True, slots=True)
 class FoundUpstream:
-    """*tools* are ids with descriptions; *left_out* has a line for each definition that gives no tool; *held* is the
-    number of definitions that are quarantined."""
+    """*tools* have id and description; *left_out* has a line for each definition that gives no tool; *quarantined* is
+    the number of definitions that are held back. The names are those of ``--json``."""
 
     name: str
     state: str
     error: str
     seconds: float | None
-    tools: Sequence[tuple[str, str]]
+    tools: Sequence[Mapping[str, str]]
     left_out: Sequence[str]
-    held: int
+    quarantined: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,19 +77,8 @@ class Findings:
         """Stable keys, described in docs/guide/terminal.md."""
         return {
             "ok": not self.faults,
-            "upstreams": [
-                {
-                    "name": each.name,
-                    "state": each.state,
-                    "error": each.error,
-                    "seconds": None if each.seconds is None else round(each.seconds, 3),
-                    "tools": [{"id": tool_id, "description": text} for tool_id, text in each.tools],
-                    "left_out": list(each.left_out),
-                    "quarantined": each.held,
-                }
-                for each in self.upstreams
-            ],
-            "models": [trial.as_dict() for trial in self.models],
+            "upstreams": [asdict(each) for each in self.upstreams],
+            "models": [asdict(trial) for trial in self.models],
             "keys": list(self.keys),
             "issuers": [
                 {"name": each.name, "issuer": each.issuer, "keys": each.keys, "error": each.trouble}
@@ -99,102 +91,144 @@ class Findings:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class _View:
+    """Everything that ``check`` reads from the open *gate*. *offers* counts prompts, resources and templates by
+    ``server/kind``."""
+
+    settings: Settings
+    gate: Gate
+    catalog: Catalog
+    upstreams: Sequence[FoundUpstream]
+    unanswered: Mapping[str, str]
+    screened: Mapping[str, Screened]
+    offers: Mapping[str, Any]
+    keys: Sequence[Mapping[str, Any]]
+
+    @property
+    def held(self) -> int:
+        return sum(len(each.held) for each in self.screened.values())
+
+    def other_offers(self, name: str) -> list[str]:
+        kinds = [source.partition("/")[2] for source in self.offers if source.startswith(f"{name}/")]
+        return [kind for kind in kinds if self.offers[f"{name}/{kind}"] and kind != "instructions"]
+
+
 async def find(
     settings: Settings, gate: Gate, reports: Mapping[str, UpstreamReport], unanswered: Mapping[str, str]
 ) -> Findings:
-    """Collects what the open *gate* knows; *reports* are those of its upstreams, *unanswered* says why one that waits
-    for a first account is not there."""
-    runtime, catalog = gate.runtime, gate.runtime.catalog()
-    statuses, screened, troubles = gate.fleet.statuses(), runtime.screened(), runtime.troubles()
+    """Collects what the open *gate* knows. *reports* are those of its upstreams; *unanswered* gives the reason by the
+    name of each upstream that waits for a first account and does not answer."""
+    view = await _look(settings, gate, reports, unanswered)
+    notes = [printable(line) for check in _NOTES for line in check(view)]
+    faults = [printable(line) for check in _FAULTS for line in check(view)]
+    if not view.upstreams:
+        faults.append(printable(no_upstreams_line(settings)))
+    elif not view.catalog.tools and not faults and all(each.state != "waiting" for each in view.upstreams):
+        faults.append("no upstream has a tool to call")
+    down = [each.name for each in view.upstreams if each.state != "ready"]
+    stale = [name for name in gate.runtime.troubles() if name not in down]
+    more = [f"not in use: the tools that {', '.join(stale)} lists now"] if stale else []
+    counts = _summary(view, connected=len(view.upstreams) - len(down))
+    careless = list(map(printable, careless_lines(settings)))
+    issuers = gate.keys.issuers.states()
+    return Findings(view.upstreams, view.keys, notes, faults, [counts, *more], issuers, careless=careless)
+
+
+async def _look(
+    settings: Settings, gate: Gate, reports: Mapping[str, UpstreamReport], unanswered: Mapping[str, str]
+) -> _View:
+    runtime, catalog, statuses = gate.runtime, gate.runtime.catalog(), gate.fleet.statuses()
+    troubles, screened = runtime.troubles(), runtime.screened()
     offers, _ = await runtime.declared_offers()
-    held = Counter({server: len(each.held) for server, each in screened.items()})
-    # Each upstream.
-    upstreams: list[FoundUpstream] = []
-    faults: list[str] = []
-    notes: list[str] = []
-    for name, status in statuses.items():
-        trouble = status.report or troubles.get(name, "")
-        member = gate.fleet.members[name].upstream
-        seen = list(member.left_out) if isinstance(member, HasLeftOut) else []
-        found = FoundUpstream(
+    upstreams = [
+        FoundUpstream(
             name,
             status.phase,
-            trouble,
-            reports[name].seconds if name in reports else None,
-            [(item.id, one_line(item.description[:1_000])) for item in catalog.tools.values() if item.server == name],
-            seen,
-            sum(count for source, count in held.items() if source.partition("/")[0] == name),
+            status.report or troubles.get(name, ""),
+            round(reports[name].seconds, 3) if name in reports else None,
+            [
+                {"id": item.id, "description": one_line(item.description[:1_000])}
+                for item in catalog.tools.values()
+                if item.server == name
+            ],
+            [*_left_out(gate, name), *(f"[{x.index}]: {x.reason}" for x in catalog.skipped if x.server == name)],
+            sum(len(each.held) for source, each in screened.items() if source.partition("/")[0] == name),
         )
-        upstreams.append(found)
-        if name in unanswered:
-            faults.append(f"{name}: {unanswered[name]}")
-        if status.phase == "waiting":
-            notes.append(f"{name}: {trouble}; {_first_account(settings, name)}")
-        elif status.phase != "ready" or trouble:
-            faults.append(f"{name}: {status.phase}{f' ({trouble})' if trouble else ''}")
-        elif not found.tools:
-            others = [source.partition("/")[2] for source, given in offers.items() if source.startswith(f"{name}/")]
-            given = [kind for kind in others if offers[f"{name}/{kind}"] and kind != "instructions"]
-            if given:
-                notes.append(f"{name}: no tools, but {' and '.join(given)}")
-            else:
-                faults.append(f"{name}: ready, but without a tool that can be used: {_why_none(gate, name, found)}")
-        if isinstance(member, HasNotes):
-            notes += [f"{name}: {note}" for note in member.notes]
-        if not trouble and status.connections > 1:
-            notes.append(f"{name}: connected {status.connections} times; before: {status.last_error}")
-    # Definitions that give no tool, and those that are held back.
-    faults += [f"left out: {each.server}[{each.index}]: {each.reason}" for each in catalog.skipped]
-    faults += [f"left out: {each.name}: {reason}" for each in upstreams for reason in each.left_out]
-    faults += [f"not browsed: {tool}: {reason}" for tool, reason in catalog.quarantine.items()]
-    lines = list(screened_lines(screened))
-    if held.total():
-        faults += lines
-    else:
-        notes += lines
-    for server in {each.server for each in catalog.skipped}:
-        reasons = [f"[{each.index}]: {each.reason}" for each in catalog.skipped if each.server == server]
-        upstreams = [
-            replace(each, left_out=[*each.left_out, *reasons]) if each.name == server else each for each in upstreams
-        ]
-    notes += _forwarding(settings)
-    notes += _without_approvers(settings, gate)
-    # The issuers of tokens.
-    issuers = gate.issuers.states()
-    faults += [f"issuer {each.name} ({each.issuer}): {each.trouble}" for each in issuers if each.trouble]
-    faults += [
-        f"issuer {each.name} ({each.issuer}): it has no key that can be used" for each in issuers if each.keys == 0
+        for name, status in statuses.items()
     ]
-    # The gate as a whole.
-    keys = list(_keys(settings, gate))
-    disabled = [upstream.name for upstream in settings.upstreams if not upstream.enabled]
-    notes = [
-        *(f"{name}: disabled" for name in disabled),
-        *notes,
-        *(f"left aside: {tool}: a subscription, which no tool call can carry" for tool in catalog.subscriptions),
-        *(f"hidden from models: {tool}: for pages of MCP Apps only" for tool in catalog.app_tools),
-        *(f"no tool matches: {pattern}" for pattern in runtime.unmatched()),
-        *_without_words(settings, catalog, [name for name in statuses if name not in runtime.declared()]),
-        *(f"key: {key['id']} ({_whose(key)}): {key['tools']} of {len(catalog.tools)} tools" for key in keys),
-        *(f"issuer: {each.name} ({each.issuer}): {each.keys} keys" for each in issuers if each.keys),
-        *plugin_lines(settings.plugins),
-        *(f"warning: {note}" for note in gate.key_notes()),
-        *(f"storage: warning: {line}" for line in gate.storage_state().shortfalls),
-        *_without_store(gate),
-    ]
-    if away := gate.storage_state().away:
-        faults.append(f"storage: {settings.storage.shown} {away}")
-    if not statuses:
-        faults.append(no_upstreams_line(settings))
-    elif not catalog.tools and not faults and all(each.state != "waiting" for each in upstreams):
-        faults.append("there is no tool to call at all")
-    down = [each.name for each in upstreams if each.state != "ready"]
-    counts = _summary(catalog, upstreams, connected=len(upstreams) - len(down), held=held.total())
-    stale = [name for name in troubles if name not in down]
-    more = [f"not in use: the tools that {', '.join(stale)} lists now"] if stale else []
-    careless = list(map(printable, careless_lines(settings)))
-    lines_of_notes, lines_of_faults = list(map(printable, notes)), list(map(printable, faults))
-    return Findings(upstreams, keys, lines_of_notes, lines_of_faults, [counts, *more], issuers, careless=careless)
+    return _View(settings, gate, catalog, upstreams, unanswered, screened, offers, list(_keys(settings, gate)))
+
+
+def _left_out(gate: Gate, name: str) -> Sequence[str]:
+    upstream = gate.fleet.members[name].upstream
+    return upstream.left_out if isinstance(upstream, HasLeftOut) else ()
+
+
+def _upstream_notes(view: _View) -> Iterator[str]:
+    statuses = view.gate.fleet.statuses()
+    for each in view.upstreams:
+        status, upstream = statuses[each.name], view.gate.fleet.members[each.name].upstream
+        if each.state == "waiting":
+            yield f"{each.name}: {each.error}; {_first_account(view.settings, each.name)}"
+        elif each.state == "ready" and not each.error and not each.tools and view.other_offers(each.name):
+            yield f"{each.name}: no tools, but {' and '.join(view.other_offers(each.name))}"
+        if isinstance(upstream, HasNotes):
+            yield from (f"{each.name}: {note}" for note in upstream.notes)
+        if not each.error and status.connections > 1:
+            yield f"{each.name}: connected {status.connections} times; before: {status.last_error}"
+
+
+def _upstream_faults(view: _View) -> Iterator[str]:
+    for each in view.upstreams:
+        if each.name in view.unanswered:
+            yield f"{each.name}: {view.unanswered[each.name]}"
+        if each.state == "waiting":
+            continue
+        if each.state != "ready" or each.error:
+            yield f"{each.name}: {each.state}{f' ({each.error})' if each.error else ''}"
+        elif not each.tools and not view.other_offers(each.name):
+            yield f"{each.name}: ready, but without a tool that can be used: {_why_none(view.gate, each)}"
+
+
+def _left_out_faults(view: _View) -> Iterator[str]:
+    yield from (f"left out: {each.server}[{each.index}]: {each.reason}" for each in view.catalog.skipped)
+    for each in view.upstreams:
+        yield from (f"left out: {each.name}: {reason}" for reason in _left_out(view.gate, each.name))
+
+
+def _issuer_faults(view: _View) -> Iterator[str]:
+    states = view.gate.keys.issuers.states()
+    yield from (f"issuer {each.name} ({each.issuer}): {each.trouble}" for each in states if each.trouble)
+    none = "it has no key that can be used"
+    yield from (f"issuer {each.name} ({each.issuer}): {none}" for each in states if each.keys == 0)
+
+
+def _storage_faults(view: _View) -> Iterator[str]:
+    if away := view.gate.shared.state().away:
+        yield f"storage: {view.settings.storage.shown} {away}"
+
+
+def _storage_notes(view: _View) -> Iterator[str]:
+    state = view.gate.shared.state()
+    yield from (f"storage: warning: {line}" for line in state.shortfalls)
+    if state.kind != "memory":
+        yield f"storage: while it cannot be used (storage.fail): {view.gate.shared.measures.fail.summary()}"
+
+
+def _catalog_notes(view: _View) -> Iterator[str]:
+    catalog = view.catalog
+    yield from (f"left aside: {tool}: a subscription, which no tool call can carry" for tool in catalog.subscriptions)
+    yield from (f"hidden from models: {tool}: for pages of MCP Apps only" for tool in catalog.app_tools)
+    yield from (f"no tool matches: {pattern}" for pattern in view.gate.runtime.changes.unmatched())
+
+
+def _caller_notes(view: _View) -> Iterator[str]:
+    for key in view.keys:
+        whose = f"{key['actor']}, roles {', '.join(key['roles'])}" if key["roles"] else key["actor"]
+        yield f"key: {key['id']} ({whose}): {key['tools']} of {len(view.catalog.tools)} tools"
+    states = view.gate.keys.issuers.states()
+    yield from (f"issuer: {each.name} ({each.issuer}): {each.keys} keys" for each in states if each.keys)
 
 
 def show(findings: Findings, *, everything: bool) -> None:
@@ -205,9 +239,9 @@ def show(findings: Findings, *, everything: bool) -> None:
     # Tools, by upstream. Each id begins with its name; its state stands in the table.
     for each in findings.upstreams:
         shown = each.tools if everything else each.tools[:_SHOWN_TOOLS]
-        longest = max((len(tool_id) for tool_id, _ in shown), default=0)
-        for tool_id, description in shown:
-            out.print(_tool_line(tool_id, description, longest, out.width))
+        longest = max((len(tool["id"]) for tool in shown), default=0)
+        for tool in shown:
+            out.print(_tool_line(tool["id"], tool["description"], longest, out.width))
         if len(shown) < len(each.tools):
             out.print(Text(f"  ... {len(each.tools) - len(shown)} more; wicketgate check --all lists them", "dim"))
     for note in findings.notes:
@@ -217,15 +251,7 @@ def show(findings: Findings, *, everything: bool) -> None:
         out.print()
         out.print(_upstream_table(findings.upstreams))
     if findings.models:
-        out.print(
-            table(
-                ("model", "setting", "state", "seconds", ""),
-                [
-                    (trial.model or trial.provider, trial.setting, trial.state, f"{trial.seconds:.1f}", trial.note)
-                    for trial in findings.models
-                ],
-            ),
-        )
+        out.print(table(("model", "setting", "state", "seconds", ""), map(_model_row, findings.models)))
     # Careless settings, then the faults.
     for line in findings.careless:
         out.print(Text(f"careless: {line}", "yellow"))
@@ -234,6 +260,11 @@ def show(findings: Findings, *, everything: bool) -> None:
         out.print(Text(fault, "red"))
     for line in findings.summary:
         out.print(Text(line, "bold"))
+
+
+def _model_row(trial: ModelTrial) -> tuple[str, ...]:
+    state = ("ok", f"{trial.seconds:.1f}", trial.mend) if trial.ok else ("failed", f"{trial.seconds:.1f}", "")
+    return (trial.model or trial.provider, trial.setting, *state)
 
 
 def _tool_line(tool_id: str, description: str, longest: int, width: int) -> Text:
@@ -253,7 +284,7 @@ def _upstream_table(upstreams: Sequence[FoundUpstream]) -> Table:
             Text(each.name),
             Text(each.state, STATES[each.state]),
             Text(str(len(each.tools))),
-            Text(str(len(each.left_out) + each.held)),
+            Text(str(len(each.left_out) + each.quarantined)),
             Text("-" if each.seconds is None else f"{each.seconds:.1f}"),
         )
     for column in made.columns[2:]:
@@ -276,33 +307,29 @@ def _shortened(faults: Sequence[str]) -> Iterator[str]:
             yield f"left out: {server}: {count - _SHOWN_LEFT_OUT} more; wicketgate check --all lists them"
 
 
-def _without_store(gate: Gate) -> Iterator[str]:
-    """The meaning of ``storage.fail`` where there is a store that may be away."""
-    if gate.storage_state().kind != "memory":
-        yield f"storage: while it cannot be used (storage.fail): {gate.storage.fail.summary()}"
-
-
-def _why_none(gate: Gate, name: str, found: FoundUpstream) -> str:
+def _why_none(gate: Gate, found: FoundUpstream) -> str:
     if found.left_out:
         return f"all {len(found.left_out)} that it declares were left out"
-    listed = len(gate.runtime.declared().get(name, ()))
+    listed = len(gate.runtime.declared().get(found.name, ()))
     if not listed:
         return "it lists none"
     return f"it lists {listed}, and all are left out, quarantined or hidden by a plugin"
 
 
-def _without_words(settings: Settings, catalog: Catalog, silent: Sequence[str]) -> Iterator[str]:
-    """Yields the tools whose words are not those of their definitions."""
-    if settings.browse.words_file is not None:
-        found = gaps(read_words(Path(settings.browse.words_file)), catalog.items.values(), silent)
+def _missing_words(view: _View) -> Iterator[str]:
+    """Yields the tools whose written words do not fit their definitions."""
+    if view.settings.browse.words_file is not None:
+        silent = [each.name for each in view.upstreams if each.name not in view.gate.runtime.declared()]
+        found = gaps(read_words(Path(view.settings.browse.words_file)), view.catalog.items.values(), silent)
         yield from (f"wicketgate words: {line}" for line in gap_lines(found))
 
 
-def _summary(catalog: Catalog, upstreams: Sequence[FoundUpstream], *, connected: int, held: int) -> str:
+def _summary(view: _View, *, connected: int) -> str:
+    catalog, left_out = view.catalog, sum(len(each.left_out) for each in view.upstreams) + view.held
     counts = [
-        f"{connected} of {len(upstreams)} upstreams connected",
+        f"{connected} of {len(view.upstreams)} upstreams connected",
         f"{len(catalog.tools)} tools",
-        f"{sum(len(each.left_out) for each in upstreams) + held} left out",
+        f"{left_out} left out",
         *([f"{len(catalog.quarantine)} not browsed"] if catalog.quarantine else []),
         *([f"{len(catalog.subscriptions)} left aside"] if catalog.subscriptions else []),
     ]
@@ -315,32 +342,32 @@ def _first_account(settings: Settings, name: str) -> str:
         if upstream.name == name and upstream.credentials == "exchange":
             issuer = settings.exchanged_issuer(upstream)
             of = f"of issuer {issuer.name}" if issuer is not None else "of an issuer"
-            keys = "" if upstream.connects_users else ", and keys cannot call it: they have nothing to exchange"
+            keys = (
+                ""
+                if upstream.connects_users
+                else ", and callers with keys cannot use it, because they have no token to exchange"
+            )
             return f"its tools are those of the first caller with a token {of}{keys}"
     return "its tools are those of the first account that a caller connects"
 
 
-def _whose(key: Mapping[str, Any]) -> str:
-    return f"{key['actor']}, roles {', '.join(key['roles'])}" if key["roles"] else str(key["actor"])
-
-
-def _forwarding(settings: Settings) -> Iterator[str]:
-    """Yields a line for each server that may use more of a client than answers of its person."""
+def _forwarding(view: _View) -> Iterator[str]:
+    """Yields a line for each server that may use more of a client than its person's answers."""
     said = {"sampling": "the models of clients (sampling)", "roots": "the names of clients' folders (roots)"}
-    for upstream in settings.upstreams:
+    for upstream in view.settings.upstreams:
         if upstream.enabled and upstream.forward:
             used = " and ".join(said[name] for name in dict.fromkeys(upstream.forward))
             yield f"{upstream.name}: may use {used} during calls: forward"
 
 
-def _without_approvers(settings: Settings, gate: Gate) -> Iterator[str]:
-    """Yields a line for each rule whose calls would wait for approvers that there cannot be."""
-    now = time()
-    keys = [key.identity for key in gate.accepted_keys() if key.fault(now) in (None, "not_yet_valid")]
-    for number, rule in enumerate(settings.access):
+def _without_approvers(view: _View) -> Iterator[str]:
+    """Yields a line for each rule that has no possible approver."""
+    gate, now = view.gate, time()
+    keys = [key.identity for key in gate.keys.accepted() if key.fault(now) in (None, "not_yet_valid")]
+    for number, rule in enumerate(view.settings.access):
         need = rule.rule().approval
         if isinstance(need, Need) and not can_be_met(
-            need, keys, gate.issuers.all, gate.issuers.gateway, gate.approvals.persons
+            need, keys, gate.keys.issuers.all, gate.keys.issuers.gateway, gate.approvals.persons
         ):
             who = "nobody" if need.count == 1 else f"no {need.count} actors"
             yield f"warning: access[{number}] ({rule.match}): {who} can approve its calls as {need.by}"
@@ -353,3 +380,29 @@ def _keys(settings: Settings, gate: Gate) -> Iterator[Mapping[str, Any]]:
         visible = gate.runtime.visible(CallContext(key.hashed().identity, "-", "-"))
         shown = len(tools) if visible is None else sum(map(visible, tools))
         yield {"id": key.id, "actor": key.actor, "roles": list(key.roles), "tools": shown}
+
+
+_Check = Callable[[_View], Iterable[str]]
+
+_NOTES: Sequence[_Check] = (
+    lambda view: (f"{upstream.name}: disabled" for upstream in view.settings.upstreams if not upstream.enabled),
+    _upstream_notes,
+    lambda view: () if view.held else screened_lines(view.screened),
+    _forwarding,
+    _without_approvers,
+    _catalog_notes,
+    _missing_words,
+    _caller_notes,
+    lambda view: plugin_lines(view.settings.plugins),
+    lambda view: (f"warning: {note}" for note in view.gate.keys.notes()),
+    _storage_notes,
+)
+_FAULTS: Sequence[_Check] = (
+    _upstream_faults,
+    _left_out_faults,
+    lambda view: (f"not browsed: {tool}: {reason}" for tool, reason in view.catalog.quarantine.items()),
+    lambda view: screened_lines(view.screened) if view.held else (),
+    _issuer_faults,
+    _storage_faults,
+)
+"""The checks, in the order of their lines. Every fault makes the check fail."""

@@ -5,9 +5,9 @@ import asyncio
 import json
 import re
 import secrets
+from collections.abc import Iterable
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Any
 from urllib.parse import urlsplit
 
 from app.commands.output import printable
@@ -44,29 +44,9 @@ class ModelTrial:
     mend: str = ""
 
     @property
-    def state(self) -> str:
-        return "ok" if self.ok else "failed"
-
-    @property
-    def note(self) -> str:
-        """The end of its row. What is wrong stands below the table."""
-        return self.mend if self.ok else ""
-
-    @property
     def line(self) -> str:
         """The fault, on one line."""
         return f"{self.setting} ({self.model or self.provider}): {self.error}. {self.mend}"
-
-    def as_dict(self) -> dict[str, Any]:
-        return {
-            "setting": self.setting,
-            "provider": self.provider,
-            "model": self.model,
-            "ok": self.ok,
-            "seconds": round(self.seconds, 3),
-            "error": self.error,
-            "mend": self.mend,
-        }
 
 
 async def try_models(settings: Settings) -> list[ModelTrial]:
@@ -91,55 +71,44 @@ async def _try(place: str, choice: ModelChoice, provider: Provider, redact: Reda
     except EngineError as failure:
         error, mend = explain_failure(place, choice, failure)
         shown = printable(one_line(redact(error)))[:_MAX_WORDS]
-        return ModelTrial(place, choice.provider, choice.model, ok=False, seconds=now() - began, error=shown, mend=mend)
+        seconds = round(now() - began, 3)
+        return ModelTrial(place, choice.provider, choice.model, ok=False, seconds=seconds, error=shown, mend=mend)
     finally:
         await provider.aclose()
-    return ModelTrial(place, choice.provider, choice.model, ok=True, seconds=now() - began)
+    return ModelTrial(place, choice.provider, choice.model, ok=True, seconds=round(now() - began, 3))
 
 
 def explain_failure(place: str, choice: ModelChoice, failure: EngineError) -> tuple[str, str]:
     """Returns what came back, and the setting of the model at *place* that mends it."""
     words = _words(str(failure))
-    status = failure.status if isinstance(failure, ProviderError) else None
+    status = (failure.status if isinstance(failure, ProviderError) else None) or 0
     said = f"HTTP {status}{f': {words}' if words else ''}" if status else words
-    url = f"{place}.base_url ({_without_password(choice.base_url)})"
+    address = _without_password(choice.base_url)
     if isinstance(failure, ProviderError) and failure.unreached:
-        return f"{failure.unreached} ({_without_password(choice.base_url)})", _sentence(
-            failure.mend.replace("{setting}", f"{place}.base_url")
-        )
+        mend = failure.mend.replace("{setting}", f"{place}.base_url")
+        return f"{failure.unreached} ({address})", mend[:1].upper() + mend[1:]
     if isinstance(failure, ProviderSilent):
-        return (
-            "no answer in time",
-            "Is the model still being loaded? model.first_event_timeout_s bounds the wait",
-        )
-    match status:
-        case 401 | 403 if choice.api_key is None:
-            return said, f"Set {place}.api_key: none is set"
-        case 401:
-            return said, f"Set {place}.api_key to a valid key"
-        case 403:
-            return said, f"May the key in {place}.api_key use {place}.model?"
-        case 402:
-            return said, f"The account of {place}.api_key has no credit left"
-        case 429 if _QUOTA.search(words):
-            return said, f"The account of {place}.api_key has used up its quota"
-        case 429:
-            return said, "The provider limits requests at the moment; try again later"
-        case 400 | 404 | 422 if _UNKNOWN_MODEL.search(words) or (choice.model and choice.model in words):
-            return said, f"Set {place}.model to a model that this provider has"
-        case 400 | 422:
-            return said, f"Are {place}.extra and {place}.dialect right for this provider?"
-        case 404 | 405:
-            return said, f"Is {url} right? {_paths(choice)}"
-        case int() if 300 <= status < 400:
-            return said, f"{url} leads elsewhere: set it to the address itself"
-        case int() if status >= 500:
-            return said, "The provider has a fault of its own; try again later, or set model.fallbacks"
-    if isinstance(failure, ContextOverflow):
-        return said, f"Is {place}.context_tokens right?"
-    if isinstance(failure, ProviderUnavailable):
-        return said, f"Is {url} right, and does the provider run?"
-    return said, f"Is {url} right, and does it speak {choice.provider}? {_paths(choice)}"
+        return "no answer in time", "Is the model still being loaded? model.first_event_timeout_s bounds the wait"
+    unknown = bool(_UNKNOWN_MODEL.search(words) or (choice.model and choice.model in words))
+    url, paths = f"{place}.base_url ({address})", _paths(choice)
+    # The first row that applies.
+    mends: Iterable[tuple[bool, str]] = (
+        (status in (401, 403) and choice.api_key is None, f"Set {place}.api_key: none is set"),
+        (status == 401, f"Set {place}.api_key to a valid key"),
+        (status == 403, f"May the key in {place}.api_key use {place}.model?"),
+        (status == 402, f"The account of {place}.api_key has no credit"),
+        (status == 429 and bool(_QUOTA.search(words)), f"The account of {place}.api_key has used up its quota"),
+        (status == 429, "The provider limits requests at the moment; try again later"),
+        (status in (400, 404, 422) and unknown, f"Set {place}.model to a model that this provider has"),
+        (status in (400, 422), f"Are {place}.extra and {place}.dialect right for this provider?"),
+        (status in (404, 405), f"Is {url} right? {paths}"),
+        (300 <= status < 400, f"{url} redirects: set it to the final address"),
+        (status >= 500, "The provider has failed; try again later, or set model.fallbacks"),
+        (isinstance(failure, ContextOverflow), f"Is {place}.context_tokens right?"),
+        (isinstance(failure, ProviderUnavailable), f"Is {url} right, and does the provider run?"),
+        (True, f"Is {url} right, and does it speak {choice.provider}? {paths}"),
+    )
+    return said, next(mend for applies, mend in mends if applies)
 
 
 def _small(settings: ModelSettings) -> ModelSettings:
@@ -166,10 +135,6 @@ def _words(text: str) -> str:
         if isinstance(body, dict) and body.get(key):
             body = body[key]
     return (body if isinstance(body, str) else json.dumps(body))[:_MAX_WORDS]
-
-
-def _sentence(mend: str) -> str:
-    return mend[:1].upper() + mend[1:]
 
 
 def _paths(choice: ModelChoice) -> str:

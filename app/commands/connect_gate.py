@@ -1,7 +1,7 @@
-"""The gate that an entry in a client's file stands for: started by the client, or reached at a URL (OPS-71, OPS-74).
+"""The gate of an entry in a client's file: started by the client, or reached at a URL (OPS-71, OPS-74).
 
-A client that was not started from a shell has neither its variables nor its PATH. What the entry would miss there is
-put into it, or told.
+A client that was not started from a shell has neither its variables nor its PATH. The entry gets what would be missing
+there, or a note names it.
 """
 
 import os
@@ -15,8 +15,8 @@ from urllib.parse import urlsplit
 
 import click
 
-from app.clients import Client
-from app.commands.connect_entry import KEY_VARIABLE, Reach, Start, hands_on, refers_to_key, takes_urls
+from app.clients import KnownClient
+from app.commands.connect_entry import KEY_VARIABLE, ReachedGate, StartedGate
 from wicketgate.config.settings import Settings
 from wicketgate.config.settings_file import load_settings
 from wicketgate.errors import ConfigError
@@ -29,8 +29,8 @@ _DESKTOP_PATH = {"darwin": "/usr/bin:/bin:/usr/sbin:/sbin", "linux": "/usr/local
 
 
 def gate_to_start(
-    client: Client, config: Path | None, face: str | None, variables: Sequence[str], notes: list[str]
-) -> Start:
+    client: KnownClient, config: Path | None, face: str | None, variables: Sequence[str], notes: list[str]
+) -> StartedGate:
     """Adds to *notes* the remarks for the person. Raises ConfigError and click.UsageError."""
     if config is None or not config.is_file():
         named = "./wicketgate.yaml" if config is None else str(config)
@@ -50,22 +50,21 @@ def gate_to_start(
     try:
         settings = load_settings(config, watched)
     except ConfigError as error:
-        notes.append(f"the configuration cannot be used as it is: {'; '.join(str(error).splitlines())}")
+        notes.append(f"the configuration has faults: {'; '.join(str(error).splitlines())}")
     else:
         if paths := list(_relative(settings)):
             words += ["--cwd", str(Path.cwd())]
             notes.append(f"--cwd is in the entry, because the configuration names paths from here: {', '.join(paths)}")
         if not client.in_terminal:
             _add_path(env, settings, notes)
-        notes += _missing_commands(settings)
     overrides = sorted(variable for variable in os.environ if _OVERRIDE.fullmatch(variable))
     needed = [variable for variable in (*watched.needed, *overrides) if variable not in env]
     notes += _about_variables(client, needed)
-    return Start(tuple(words), env, tuple(needed))
+    return StartedGate(tuple(words), env, tuple(needed))
 
 
 class _Watched(dict[str, str]):
-    """The environment, with the variables that were asked for without a default in *needed*, set here or not."""
+    """The environment. *needed* collects the variables that were read without a default, set here or not."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         super().__init__(environ)
@@ -76,16 +75,16 @@ class _Watched(dict[str, str]):
             return super().get(key, default)
         if default is None and key not in self.needed:
             self.needed.append(key)
-        # One that is not set is told in a note, and must not hide what else is to be said.
+        # A note names a variable that is not set. It must not hide the other notes.
         return super().get(key, "unset" if default is None else default)
 
 
-def _about_variables(client: Client, needed: Sequence[str]) -> Iterator[str]:
+def _about_variables(client: KnownClient, needed: Sequence[str]) -> Iterator[str]:
     for variable in needed:
         copies = f"--env {variable} copies its value into the entry"
         if variable not in os.environ:
             yield f"the configuration reads ${{{variable}}}, which is not set here"
-        elif hands_on(client):
+        elif client.hands_on:
             yield f"{client.title} hands {variable} on to the gate, from its own environment"
         elif client.in_terminal:
             continue
@@ -98,28 +97,20 @@ def _about_variables(client: Client, needed: Sequence[str]) -> Iterator[str]:
             )
 
 
-def _commands(settings: Settings) -> Iterator[tuple[str, str]]:
-    """The upstreams whose commands are looked up on PATH."""
-    for upstream in settings.upstreams:
-        looked_up = upstream.enabled and upstream.command and not re.search(r"[/\\]", upstream.command[0])
-        if looked_up and "PATH" not in upstream.env:
-            yield upstream.name, upstream.command[0]
-
-
-def _search_path() -> str:
-    """As commands of upstreams are looked up."""
-    return os.pathsep.join([os.environ.get("PATH", os.defpath), str(Path(sys.executable).parent)])
-
-
 def _add_path(env: dict[str, str], settings: Settings, notes: list[str]) -> None:
-    usual = _DESKTOP_PATH.get(sys.platform)
+    """Adds PATH if a program of the desktop would not find all commands of upstreams that are looked up on it."""
+    usual, own = _DESKTOP_PATH.get(sys.platform), str(Path(sys.executable).parent)
     if usual is None or "PATH" in env:
         return
-    known = os.pathsep.join([usual, str(Path(sys.executable).parent)])
+    here = os.pathsep.join([os.environ.get("PATH", os.defpath), own])
+    there = os.pathsep.join([usual, own])
     folders: dict[str, str] = {}
-    for _, command in _commands(settings):
-        found = shutil.which(command, path=_search_path())
-        if found is not None and shutil.which(command, path=known) is None:
+    for upstream in settings.upstreams:
+        command = upstream.command[0] if upstream.enabled and upstream.command else ""
+        if not command or re.search(r"[/\\]", command) or "PATH" in upstream.env:
+            continue
+        found = shutil.which(command, path=here)
+        if found is not None and shutil.which(command, path=there) is None:
             folders.setdefault(str(Path(found).parent), command)
     if folders:
         env["PATH"] = os.pathsep.join([*folders, usual])
@@ -127,12 +118,6 @@ def _add_path(env: dict[str, str], settings: Settings, notes: list[str]) -> None
         notes.append(
             f"PATH is in the entry, because a program of the desktop would not find all commands: {found_there}"
         )
-
-
-def _missing_commands(settings: Settings) -> Iterator[str]:
-    for name, command in _commands(settings):
-        if shutil.which(command, path=_search_path()) is None:
-            yield f"{command}, the command of the upstream {name}, was not found on PATH"
 
 
 def _relative(settings: Settings) -> Iterator[str]:
@@ -180,13 +165,13 @@ def _own_command(notes: list[str]) -> list[str]:
 
 
 def gate_to_reach(
-    client: Client, url: str, key: str | None, face: str | None, notes: list[str], *, every_tool: bool
-) -> Reach:
+    client: KnownClient, url: str, key: str | None, face: str | None, notes: list[str], *, every_tool: bool
+) -> ReachedGate:
     """Adds to *notes* the remarks for the person. *every_tool* asks ``/mcp`` for all tools; a URL that names another
     path has chosen its face already. Raises click.UsageError."""
-    if not takes_urls(client):
+    if not client.url:
         raise click.UsageError(
-            f"the file of {client.title} takes only programs that it starts, and skips a url; leave out --url"
+            f"the file of {client.title} takes only programs that it starts, and ignores a url; omit --url"
         )
     try:
         parts = urlsplit(url)
@@ -202,10 +187,10 @@ def gate_to_reach(
         path += f"/{face}"
     elif every_tool and path.endswith("/mcp"):
         path += "?tools=all"
-    if key is None and not refers_to_key(client):
+    if key is None and not client.reference:
         raise click.UsageError(
             f"{client.title} cannot refer to a variable in its file: give the key itself, for example "
-            f'--key "${KEY_VARIABLE}"; it stands in the file then'
+            f'--key "${KEY_VARIABLE}"; the key is in the file then'
         )
     if key is not None and (not key.isascii() or not key.isprintable() or not key or " " in key):
         raise click.UsageError("--key must be a key: letters, digits and signs without spaces")
@@ -215,8 +200,8 @@ def gate_to_reach(
         notes.append("VS Code asks for the key once, and keeps it")
     elif key is None:
         notes.append(f"set {KEY_VARIABLE} in the environment that {client.title} is started with")
-    return Reach(f"{parts.scheme}://{parts.netloc}{path}", key)
+    return ReachedGate(f"{parts.scheme}://{parts.netloc}{path}", key)
 
 
-def holds_secret(gate: Start | Reach) -> bool:
-    return gate.key is not None if isinstance(gate, Reach) else bool(gate.env.keys() - {"PATH"})
+def holds_secret(gate: StartedGate | ReachedGate) -> bool:
+    return gate.key is not None if isinstance(gate, ReachedGate) else bool(gate.env.keys() - {"PATH"})

@@ -9,8 +9,7 @@ import secrets
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
-from urllib.parse import quote
+from typing import Any
 
 import httpx
 
@@ -18,6 +17,7 @@ from wicketgate.access.identity import Identity
 from wicketgate.config.settings import Settings
 from wicketgate.config.upstreams import outgoing_rules
 from wicketgate.engine.contract import ChatRequest
+from wicketgate.errors import ConfigError
 from wicketgate.faces.surface import ToolSurface
 from wicketgate.gate import Gate
 from wicketgate.net import HttpClient, make_http_client
@@ -26,13 +26,10 @@ from wicketgate.net.sse import SseDecoder
 from wicketgate.ports import CallContext, session_key
 
 _CONNECT_S = 10.0
+_ANSWER_S = 30.0
 _NO_URL = "--url (or WG_URL) is no URL of a service; it looks like http://127.0.0.1:8080"
 _MOST_ASKED = 50
 """Each short id costs a request."""
-
-
-class GateFailed(Exception):
-    """The service could not be reached, or refused the request; the text is for the user."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,21 +41,9 @@ class ToolAnswer:
     is_error: bool
 
 
-class GateClient(Protocol):
-    async def call(self, tool: str, arguments: Mapping[str, Any]) -> ToolAnswer:
-        """Raises GateFailed."""
-        ...
-
-    def chat(self, body: Mapping[str, Any]) -> AsyncGenerator[tuple[str, Mapping[str, Any]], None]:
-        """Yields name and data of each event, to the last one. Raises GateFailed."""
-        ...
-
-    async def short_ids(self, tool_ids: Sequence[str]) -> Mapping[str, str]:
-        """Gives ``namespace:name`` for those of *tool_ids* that it names, and no other tool that the caller may use."""
-        ...
-
-
 class LocalGate:
+    """A gate in this process."""
+
     def __init__(self, gate: Gate, identity: Identity) -> None:
         self._surface: ToolSurface = gate.surface
         self._engine = gate.engine
@@ -72,11 +57,13 @@ class LocalGate:
         return ToolAnswer(_text(result.content), result.structured, result.is_error)
 
     async def chat(self, body: Mapping[str, Any]) -> AsyncGenerator[tuple[str, Mapping[str, Any]], None]:
+        """Yields name and data of each event, to the last one."""
         async with aclosing(self._engine.run(ChatRequest.model_validate(body), self._identity)) as events:
             async for event in events:
                 yield event.name, event.data()
 
     async def short_ids(self, tool_ids: Sequence[str]) -> Mapping[str, str]:
+        """Gives ``namespace:name`` for those of *tool_ids* that it names, and no other tool that the caller may use."""
         named = self._runtime.catalog().named
         visible = self._runtime.visible(CallContext(self._identity, "-", "-"))
         shorts = {tool_id: _short(tool_id) for tool_id in tool_ids}
@@ -88,7 +75,7 @@ class LocalGate:
 
 
 class RemoteGate:
-    """*http* has the URL of the service as its base, without a path."""
+    """A running service. *http* has its URL as the base, without a path. Every method raises ConfigError."""
 
     def __init__(self, http: HttpClient, *, with_key: bool) -> None:
         self._http = http
@@ -122,7 +109,7 @@ class RemoteGate:
         if not isinstance(result, Mapping):
             error = reply.get("error")
             reason = error.get("message") if isinstance(error, Mapping) else reply.get("message")
-            raise GateFailed(f"the service refused it (HTTP {response.status_code}): {reason or 'no reason given'}")
+            raise ConfigError(f"the service refused it (HTTP {response.status_code}): {reason or 'no reason given'}")
         return ToolAnswer(
             _text(result.get("content") or []), result.get("structuredContent") or {}, bool(result.get("isError"))
         )
@@ -139,14 +126,13 @@ class RemoteGate:
         try:
             if response.status_code != 200:
                 await response.aread()
-                reason = _reply(response).get("message", "no reason given")
-                raise GateFailed(f"the service refused it (HTTP {response.status_code}): {reason}")
+                _agreed(response)
             decoder = SseDecoder()
             async for data in response.aiter_bytes():
                 for event in decoder.feed(data):
                     yield event.name, _data(event.data)
         except httpx.HTTPError:
-            raise GateFailed("the connection to the service was lost") from None
+            raise ConfigError("the connection to the service was lost") from None
         finally:
             await response.aclose()
 
@@ -163,48 +149,38 @@ class RemoteGate:
             return False
         return response.status_code == 200
 
-    async def waiting(self) -> Mapping[str, Any]:
-        """The calls that wait for an approval, and the last decided, as ``GET /console/api/approvals`` gives them.
-        Raises GateFailed."""
-        response = await self._receive(self._http.get("/console/api/approvals"))
-        return self._agreed(response)
-
-    async def decide(self, id: str, decision: str) -> Mapping[str, Any]:
-        """Raises GateFailed, with the service's reason."""
-        path = f"/console/api/approvals/{quote(id, safe='')}"
-        return self._agreed(await self._receive(self._http.post(path, json={"decision": decision})))
-
-    def _agreed(self, response: httpx.Response) -> Mapping[str, Any]:
-        reply = _reply(response)
-        if response.status_code != 200:
-            reason = reply.get("message", "no reason given")
-            raise GateFailed(f"the service refused it (HTTP {response.status_code}): {reason}")
-        return reply
+    async def ask(self, method: str, path: str, body: Any = None, **query: Any) -> Mapping[str, Any]:
+        """Returns the JSON object that the service answers with. Raises ConfigError, with the service's reason."""
+        sending = self._http.request(method, path, json=body, params=query, timeout=httpx.Timeout(_ANSWER_S))
+        return _agreed(await self._receive(sending))
 
     async def _receive(self, sending: Any) -> httpx.Response:
         try:
             response: httpx.Response = await sending
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             told = trouble_of(error).told(str(self._http.base_url), "--url (or WG_URL)")
-            raise GateFailed(f"the service cannot be reached: {told}; wicketgate serve starts one") from None
+            raise ConfigError(f"cannot reach the service: {told}; wicketgate serve starts one") from None
         if response.status_code == 401:
             await response.aread()
-            reason = "the key is not one of the service" if self._with_key else "a key is missing"
-            raise GateFailed(f"the service refused it (HTTP 401): {reason}; give it by --key, or in WG_KEY")
+            reason = "the service does not know this key" if self._with_key else "a key is missing"
+            raise ConfigError(f"the service refused it (HTTP 401): {reason}; give it by --key, or in WG_KEY")
         return response
 
 
+AskedGate = LocalGate | RemoteGate
+
+
 @asynccontextmanager
-async def open_remote(settings: Settings, url: str, key: str | None) -> AsyncIterator[RemoteGate]:
-    """Opens the service at *url*. Raises GateFailed."""
+async def open_remote(url: str, key: str | None) -> AsyncIterator[RemoteGate]:
+    """Opens the service at *url*. Raises ConfigError."""
     if not shown_origin(url).startswith(("http://", "https://")):
-        raise GateFailed(_NO_URL)
+        raise ConfigError(_NO_URL)
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     try:
-        outgoing = outgoing_rules(settings)
+        outgoing = outgoing_rules(Settings())
         client = make_http_client(outgoing, base_url=url, headers=headers, timeout=httpx.Timeout(_CONNECT_S))
     except httpx.InvalidURL:
-        raise GateFailed(_NO_URL) from None
+        raise ConfigError(_NO_URL) from None
     async with client as http:
         yield RemoteGate(http, with_key=bool(key))
 
@@ -212,10 +188,10 @@ async def open_remote(settings: Settings, url: str, key: str | None) -> AsyncIte
 @asynccontextmanager
 async def open_gate(
     settings: Settings, identity: Identity, url: str | None, key: str | None
-) -> AsyncIterator[GateClient]:
-    """Opens the service at *url*, or without one a gate in this process. Raises ConfigError and GateFailed."""
+) -> AsyncIterator[AskedGate]:
+    """Opens the service at *url*, or without one a gate in this process. Raises ConfigError."""
     if url:
-        async with open_remote(settings, url, key) as remote:
+        async with open_remote(url, key) as remote:
             yield remote
         return
     from app.commands.check import connected
@@ -244,7 +220,7 @@ def _data(text: bytes) -> Mapping[str, Any]:
     except ValueError:
         data = None
     if not isinstance(data, dict):
-        raise GateFailed("the answer is not that of a Wicketgate engine; is --url right?")
+        raise ConfigError("the answer is not that of a Wicketgate engine; is --url right?")
     return data
 
 
@@ -258,6 +234,15 @@ def _reply(response: httpx.Response) -> Mapping[str, Any]:
     except ValueError:
         reply = None
     return reply if isinstance(reply, dict) else {}
+
+
+def _agreed(response: httpx.Response) -> Mapping[str, Any]:
+    """Returns the JSON object of an answer with status 200. Raises ConfigError for any other."""
+    reply = _reply(response)
+    if response.status_code != 200:
+        reason = reply.get("message", "no reason given")
+        raise ConfigError(f"the service refused it (HTTP {response.status_code}): {reason}")
+    return reply
 
 
 def _text(content: Sequence[Mapping[str, Any]]) -> str:

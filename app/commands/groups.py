@@ -3,7 +3,8 @@ OPS-112, OPS-115)."""
 
 import difflib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from importlib import import_module
 from typing import Any
 
 import click
@@ -62,28 +63,24 @@ class Group(click.Group):
 
 class TaskGroup(Group):
     """The outermost group. *sections* gives the commands of the help by task, in order; those that are in no section
-    come last. *imported* gives each of *others* when it is asked for: no command waits for the imports of another."""
+    come last. *modules* maps a command to ``module:command``, relative to this package; each is imported at its first
+    use."""
 
     def __init__(
-        self,
-        *args: Any,
-        sections: Mapping[str, Sequence[str]],
-        others: Sequence[str] = (),
-        imported: Callable[[str], click.Command] | None = None,
-        **more: Any,
+        self, *args: Any, sections: Mapping[str, Sequence[str]], modules: Mapping[str, str] | None = None, **more: Any
     ) -> None:
         super().__init__(*args, **more)
         self.sections = sections
-        self._others = others
-        self._imported = imported
+        self._modules = modules or {}
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name in self._others and cmd_name not in self.commands and self._imported is not None:
-            self.add_command(self._imported(cmd_name))
+        if cmd_name in self._modules and cmd_name not in self.commands:
+            module, _, command = self._modules[cmd_name].partition(":")
+            self.add_command(getattr(import_module(module, __package__), command))
         return super().get_command(ctx, cmd_name)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        known = sorted({*self.commands, *self._others})
+        known = sorted({*self.commands, *self._modules})
         ordered = [name for names in self.sections.values() for name in names if name in known]
         return [*ordered, *(name for name in known if name not in ordered)]
 
@@ -108,7 +105,7 @@ def usage_hint(error: click.ClickException) -> str:
     """Returns what may be meant where a configuration, or an option, stands in the wrong place; otherwise nothing."""
     command = error.ctx.command if isinstance(error, click.UsageError) and error.ctx is not None else None
     if isinstance(error, click.NoSuchOption) and isinstance(command, click.Group):
-        return "Options stand behind the command: wicketgate COMMAND --option"
+        return "Put options after the command: wicketgate COMMAND --option"
     file = _EXTRA_FILE.search(error.message)
     if command is not None and file and any(parameter.name == "config" for parameter in command.params):
         return f"Is it the configuration? Then write --config {file[1]}"

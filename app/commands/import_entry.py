@@ -1,23 +1,22 @@
-"""The translation of one server of a client's file into an upstream of ours (OPS-4, OPS-82, OPS-84, OPS-85).
+"""The translation of one server of a client's file into one of our upstreams (OPS-4, OPS-82, OPS-84, OPS-85).
 
 A part that is unknown here, or cannot be done, gets a note. A value that looks like a secret never gets into the
 configuration that is written; a variable ``${NAME}`` takes its place.
 """
 
 import json
+import math
 import re
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, TypeGuard
 from urllib.parse import urlsplit
 
 from pydantic import ValidationError
 
-from app.commands.import_timeouts import TIMEOUTS, read_timeouts
 from app.commands.import_tools import ALL_TOOLS, ToolChoice, from_lists
-from app.commands.import_values import Values
-from app.commands.import_variables import Variables, between_references
+from app.commands.import_values import Values, Variables, between_references
 from wicketgate.config.settings import UpstreamSettings
 
 _URLS = ("url", "serverUrl", "httpUrl")
@@ -27,8 +26,15 @@ _ONLY = ("includeTools", "enabled_tools", "enabledTools", "allowedTools", "allow
 _OFF = ("excludeTools", "disabled_tools", "disabledTools")
 _REMOTE = ("headers", "requestOptions", "http_headers", "env_http_headers", "bearer_token", "bearer_token_env_var")
 _LOCAL = ("args", "env", "environment", "env_vars", "cwd")
-_UNDERSTOOD = frozenset({"command", "type", "transport", "disabled", "enabled", "isActive"}).union(
-    _URLS, _ONLY, _OFF, _REMOTE, _LOCAL, TIMEOUTS
+_TIMEOUTS = (
+    ("tool_timeout_sec", "timeout_s", 1.0),
+    ("connectionTimeout", "connect_timeout_s", 0.001),
+    ("startup_timeout_ms", "connect_timeout_s", 0.001),
+    ("startup_timeout_sec", "connect_timeout_s", 1.0),
+)
+"""Keys of clients, our setting, and the unit in seconds. A later row takes precedence."""
+_UNDERSTOOD = frozenset({"command", "type", "transport", "disabled", "enabled", "isActive", "timeout"}).union(
+    _URLS, _ONLY, _OFF, _REMOTE, _LOCAL, (key for key, *_ in _TIMEOUTS)
 )
 _WITHOUT_EFFECT = frozenset({"name", "source", "description", "schema", "version"})
 # Nothing is lost where these are false.
@@ -38,6 +44,9 @@ _FLAGS = frozenset(
 _A_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _A_PATH = re.compile(r"[/\\~.]|[A-Za-z]:\\")
 _MAX_PARTS = 1000
+_MAX_TIMEOUT_S = 86_400
+_MOST = 1_000_000_000
+_USUAL_CONNECT_S = 60
 _MAX_SHOWN_CHARS = 80
 _MAX_TEXT_CHARS = 32 * 1024
 
@@ -52,7 +61,8 @@ class ClientServer:
     """One entry of a client's file.
 
     *disabled*, *tools* and *notes* come from lists beside it; *place* names the part of the file. *client* is the name
-    of the client, empty if it is not known, and *source* names the file where there are several.
+    of the client, empty if it is not known, and *source* names the file where there are several. *inputs* describes, by
+    id, the values that the client asks its user for.
     """
 
     name: str
@@ -63,6 +73,12 @@ class ClientServer:
     source: str = ""
     tools: ToolChoice = ALL_TOOLS
     notes: tuple[str, ...] = ()
+    inputs: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def is_off(self) -> bool:
+        off = self.entry.get("disabled") is True or self.entry.get("enabled") is False
+        return self.disabled or off or self.entry.get("isActive") is False
 
     @property
     def origin(self) -> str:
@@ -119,6 +135,62 @@ def _all_words(value: object) -> list[str]:
     return [value, *value.split()] if isinstance(value, str) else []
 
 
+_UNITS = {"claude-code": 0.001, "gemini": 0.001, "opencode": 0.001, "cline": 1.0, "codex": 1.0}
+"""Seconds per unit of ``timeout``, by client."""
+
+
+def _read_timeouts(entry: Mapping[str, Any], client: str, notes: list[str]) -> dict[str, Any]:
+    """Returns ``timeout_s`` for calls and ``connect_timeout_s`` for the start (OPS-85)."""
+    given: list[tuple[str, Any, str, float | None]] = []
+    given += [(key, entry.get(key), setting, unit) for key, setting, unit in _TIMEOUTS]
+    timeout = entry.get("timeout")
+    if isinstance(timeout, Mapping):  # opencode, version 2
+        given += [(f"timeout.{key}", timeout.get(key), _OF_OPENCODE[key], 0.001) for key in _OF_OPENCODE]
+    elif timeout is not None and not _is_time(entry.get("tool_timeout_sec")):
+        given.append(("timeout", timeout, "timeout_s", _unit_of(timeout, client, notes)))
+    times: dict[str, Any] = {}
+    for key, value, setting, unit in given:
+        if value is None or unit is None:
+            continue
+        if not _is_time(value):
+            notes.append(f"{key} is not taken over: it is not a positive number")
+            continue
+        seconds = round(min(value, _MOST) * unit, 3) or 0.001
+        if seconds > _MAX_TIMEOUT_S:
+            seconds = _MAX_TIMEOUT_S
+            notes.append(f"{key} was shortened to {_MAX_TIMEOUT_S} s, the longest here")
+        times[setting] = int(seconds) if seconds == int(seconds) else seconds
+    # For opencode one timeout bounds the start too. Its usual 5 s would be too short for npx.
+    if client == "opencode" and given[-1][0] == "timeout" and times.get("timeout_s", 0) > _USUAL_CONNECT_S:
+        times["connect_timeout_s"] = times["timeout_s"]
+    return times
+
+
+_OF_OPENCODE = {"request": "timeout_s", "startup": "connect_timeout_s"}
+
+
+def _is_time(value: object) -> TypeGuard[float]:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf
+
+
+def _unit_of(value: object, client: str, notes: list[str]) -> float | None:
+    """Returns the number of seconds in one unit of ``timeout``, None if it cannot be known."""
+    if not _is_time(value) or (client == "zed" and value <= 3600):
+        return 1
+    if client == "claude-code" and value < 1000:
+        notes.append(f"timeout {value} is not taken over: the client ignores less than 1000 ms")
+        return None
+    if client in _UNITS:
+        return _UNITS[client]
+    # The others do not say. Zed counted milliseconds at first.
+    if 1000 <= value < 10_000:
+        notes.append(f"timeout {value} is not taken over: it could be seconds or milliseconds")
+        return None
+    unit, factor = ("seconds", 1.0) if value < 1000 else ("milliseconds", 0.001)
+    notes.append(f"timeout {value} was read as {unit}")
+    return factor
+
+
 class _NotTaken(Exception):
     """An entry that is no upstream. The text gives the reason."""
 
@@ -137,14 +209,13 @@ class _EntryReader:
         self._name = name
         self._client = server.client
         self._variables = variables
-        off = entry.get("disabled") is True or entry.get("enabled") is False or entry.get("isActive") is False
-        self._disabled = server.disabled or off
+        self._disabled = server.is_off
         self.tools = server.tools
         self.notes: list[str] = [f"was called {_shown(server.name)}"] if server.name != name else []
         if server.origin:
             self.notes.append(f"from {server.origin}")
         self.notes += server.notes
-        self._values = Values(name, variables, self.notes, optional=self._disabled)
+        self._values = Values(name, variables, self.notes, server.inputs, optional=self._disabled)
 
     def settings(self) -> dict[str, Any]:
         """Raises _NotTaken."""
@@ -159,10 +230,10 @@ class _EntryReader:
             settings |= self._remote(url)
             self._note_unused(*_LOCAL)
         elif self._entry.get("source") == "extension" or "settings" in self._entry:
-            raise _NotTaken("an extension of the editor brings this server; there is no command to take over")
+            raise _NotTaken("this server belongs to an extension of the editor and has no command to take over")
         else:
-            raise _NotTaken("there is neither a command nor a url")
-        settings |= read_timeouts(self._entry, self._client, self.notes)
+            raise _NotTaken("it has neither a command nor a url")
+        settings |= _read_timeouts(self._entry, self._client, self.notes)
         self._choose_tools()
         self._note_unused(*sorted(map(str, self._entry.keys() - _UNDERSTOOD - _WITHOUT_EFFECT)))
         return settings
@@ -218,12 +289,12 @@ class _EntryReader:
             settings["transport"] = "sse"
         elif kind in _NO_KIND and self._means_sse(url):
             settings["transport"] = "sse"
-            self.notes.append("taken for the older SSE transport, as the client does without a type")
+            self.notes.append("read as the older SSE transport, as this client does if there is no type")
         elif kind in _NO_KIND and _path(url).rstrip("/").endswith("/sse"):
             settings["transport"] = "sse"
-            self.notes.append("taken for the older SSE transport, by the end of its url")
+            self.notes.append("read as the older SSE transport, because its url ends in /sse")
         elif kind not in _HTTP | _NO_KIND:
-            self.notes.append(f"type {kind!r} is not known here; taken for streamable HTTP")
+            self.notes.append(f"type {kind!r} is unknown here; read as streamable HTTP")
         # The headers, in either of two places.
         headers = self._texts("headers")
         options = self._entry.get("requestOptions")
@@ -250,7 +321,7 @@ class _EntryReader:
             before, sign, _ = part.partition("#") if is_text else (part, "", "")
             done += before
             if sign:
-                self.notes.append("the part of its url behind # was left out: no server gets it")
+                self.notes.append("the part of its url after # was omitted, because no server receives it")
                 break
         return done
 
@@ -264,11 +335,8 @@ class _EntryReader:
     def _forwarded(self) -> list[str]:
         """The names in ``env_vars``, where an entry may also be ``{name: ..., source: ...}``."""
         given = self._entry.get("env_vars")
-        names = (
-            [each.get("name") if isinstance(each, Mapping) else each for each in given or ()]
-            if isinstance(given, list)
-            else []
-        )
+        given = given if isinstance(given, list) else []
+        names = [each.get("name") if isinstance(each, Mapping) else each for each in given]
         return [name for name in names if isinstance(name, str) and _A_VARIABLE.fullmatch(name)]
 
     def _variable(self, name: str, description: str) -> str:

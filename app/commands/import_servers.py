@@ -1,6 +1,6 @@
 """The command ``wicketgate import``: from the files of desktop and editor clients to our configuration (OPS-4).
 
-``take_over`` and ``as_yaml`` do the work for other commands too: a list of servers becomes upstreams, and these a file.
+``take_over`` and ``as_yaml`` do the work for ``init`` too: a list of servers becomes upstreams, and these a file.
 """
 
 import json
@@ -15,20 +15,15 @@ import click
 
 from app.clients import CLIENTS
 from app.commands.import_entry import ClientServer, ImportedServer, import_entry, is_this_gate
-from app.commands.import_file import ClientConfig, merge, read_client_config, without_comments
-from app.commands.import_find import Machine, client_named
+from app.commands.import_files import ClientConfig, Machine, client_named, read_client_config
 from app.commands.import_tools import ALL_TOOLS
-from app.commands.import_variables import Variables, Verbatim
-from app.commands.output import bounded_line, printable
+from app.commands.import_values import Variables, Verbatim
+from app.commands.options import with_json
+from app.commands.output import bounded_line, count, printable
 from wicketgate.config.client_entries import legal_name
-from wicketgate.config.settings_file import unshared
+from wicketgate.config.settings_file import create_file
 from wicketgate.errors import ConfigError
 from wicketgate.yaml_text import write_yaml
-
-__all__ = ["ClientConfig", "as_yaml", "import_servers", "legal_name", "read_client_config", "take_over"]
-__all__ += ["without_comments"]
-
-_read_client_config = read_client_config
 
 _MAX_PLACES = 60
 _MAX_ORIGINS = 3
@@ -36,73 +31,84 @@ _OF_THE_CLIENT = ("name", "enabled", "timeout_s", "connect_timeout_s")
 _LONGEST = ("timeout_s", "connect_timeout_s")
 
 
+@click.command("import")
+@click.argument("sources", nargs=-1, metavar="[CLIENT|PATH]...")
+@click.option("--write", type=click.Path(dir_okay=False, path_type=Path), help="Write to this new file, not to stdout.")
+@with_json
+def import_command(sources: tuple[str, ...], write: Path | None, as_json: bool) -> None:
+    """Turn the MCP servers of desktop and editor clients into a configuration.
+
+    Without arguments the command looks where clients keep their lists, for the user and for this folder, and takes all
+    of them. CLIENT is claude-desktop, claude-code, cursor, vscode, windsurf, zed, cline, continue, codex, gemini or
+    opencode; PATH is a file in the form of one of them.
+
+    Servers and tools that are switched off stay off. A value that looks like a secret becomes a variable, and is not
+    written. Exits with 1 if no server was found or could be taken over.
+    """
+    machine = Machine()
+    found = _read_all(machine, sources)
+    named = [source for source in sources if client_named(source) is None]
+    if not any(each.config.servers or each.config.problems for each in found) and not named:
+        _nothing_found(machine, sources, found, as_json=as_json)
+        sys.exit(1)
+    searched = len(named) < len(sources) or not sources
+    configs = [_with_source(each) if len(found) > 1 or searched else each.config for each in found]
+    servers = [server for config in configs for server in config.servers]
+    imported, variables = take_over(servers)
+    problems = [problem for config in configs for problem in config.problems]
+    problems += [each.problem for each in found if each.problem]
+    text = as_yaml(imported, _origins([each.source for each in found if each.config.servers]))
+    if write is not None:
+        write_new(write, text, "; choose another name")
+    if as_json:
+        click.echo(json.dumps(_document(found, servers, imported, variables, problems, write), indent=2))
+    else:
+        for each in found if searched else ():  # on stderr: stdout is for the configuration
+            off = sum(server.is_off for server in each.config.servers)
+            number = f"{count(len(each.config.servers), 'server')}, {off} switched off"
+            if each.problem or each.config.servers or each.config.problems:
+                click.echo(f"{printable(each.source)}: {'not readable' if each.problem else number}", err=True)
+        if write is None:
+            click.echo(text, nl=False)
+        for line in _report(imported, problems, variables, write):
+            click.echo(line, err=True)
+    sys.exit(0 if any(server.settings is not None for server in imported) else 1)
+
+
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """A file that was read. *problem* says why it could not be."""
+    """A file that was read; *source* names it for a person. *problem* says why it could not be."""
 
     client: str
-    title: str
+    source: str
     path: Path
     config: ClientConfig
     problem: str = ""
 
 
-def import_servers(sources: Sequence[str], write: Path | None, *, as_json: bool) -> int:
-    """Returns the exit code: 1 if no server could be taken over. *sources* are paths and names of clients; without any
-    every client is looked for. Raises ConfigError."""
-    machine = Machine(sys.platform, Path.cwd(), os.environ)
-    found = _read_all(machine, sources)
-    named = [source for source in sources if client_named(source) is None]
-    if not any(each.config.servers or each.config.problems for each in found) and not named:
-        return _nothing_found(machine, sources, found, as_json=as_json)
-    searched = len(named) < len(sources) or not sources
-    config = merge([_with_source(each, machine, len(found) > 1 or searched) for each in found])
-    imported, variables = take_over(config)
-    problems = (*config.problems, *(each.problem for each in found if each.problem))
-    text = as_yaml(imported, _origins([_origin_of(each, machine) for each in found if each.config.servers]))
-    if write is not None:
-        _write(write, text)
-    if as_json:
-        click.echo(json.dumps(_document(found, config, imported, variables, problems, write), indent=2))
-        return _exit_code(imported)
-    if searched:
-        _show_found(found, machine)
-    if write is None:
-        click.echo(text, nl=False)
-    for line in _report(imported, problems, variables, write):
-        click.echo(line, err=True)
-    return _exit_code(imported)
-
-
-def take_over(config: ClientConfig) -> tuple[list[ImportedServer], Mapping[str, str]]:
+def take_over(servers: Sequence[ClientServer]) -> tuple[list[ImportedServer], Mapping[str, str]]:
     """The servers in the order of the file, and the description of each variable.
 
     A server that several projects or clients have alike is taken once: with the name of the first, on if it is on in
     one of them, and without the tools that are off in any.
     """
-    variables = Variables((json.dumps(server.entry, default=str) for server in config.servers), config.inputs)
-    groups = _alike(config.servers)
-    members: dict[int, list[ClientServer]] = {}
-    for place, group in groups.items():
-        members.setdefault(group, []).append(config.servers[place])
+    used, names = dict[str, None](), dict[int, str]()
+    variables, verbatim = Variables(json.dumps(server.entry, default=str) for server in servers), Verbatim()
+    reads = [None if is_this_gate(each) else import_entry(each, legal_name(each.name), verbatim) for each in servers]
+    groups = _alike(servers, reads)
     done: list[ImportedServer] = []
-    used: dict[str, None] = {}
-    names: dict[int, str] = {}
-    for place, server in enumerate(config.servers):
-        first = groups.get(place, place)
-        if is_this_gate(server):
-            name = legal_name(server.name)
-            done.append(
-                ImportedServer(
-                    name, None, _with_origin(server, "it leads to a Wicketgate; if not to this one, add it by hand")
-                )
-            )
-        elif first in names:
-            done.append(ImportedServer(names[first], None, _with_origin(server, "the same once more")))
+    for place, (server, read) in enumerate(zip(servers, reads, strict=True)):
+        places = groups.get(place, [place])
+        if read is None:
+            reason = "it leads to a Wicketgate; if that is not this one, add it by hand"
+            done.append(_left_out(server, legal_name(server.name), reason))
+        elif places[0] in names:
+            done.append(_left_out(server, names[places[0]], "the same server again"))
         else:
-            done.append(_import_group(members.get(first, [server]), legal_name(server.name, used), variables))
+            members = [(servers[each], each_read) for each in places if (each_read := reads[each])]
+            done.append(_import_group(members, legal_name(server.name, used), variables))
             if done[-1].settings is not None:
-                names[first] = done[-1].name
+                names[places[0]] = done[-1].name
                 used[done[-1].name] = None
     return done, variables.descriptions
 
@@ -121,44 +127,48 @@ def as_yaml(imported: Sequence[ImportedServer], source: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _alike(servers: Sequence[ClientServer]) -> dict[int, int]:
-    """By place in *servers* the place of the first server that is started or reached in the same way.
+def _alike(servers: Sequence[ClientServer], reads: Sequence[ImportedServer | None]) -> dict[int, list[int]]:
+    """Returns, by place in *servers*, the places of the servers that are started or reached in the same way.
 
     In one file two names are two servers; the person meant them to be.
     """
-    groups: dict[int, int] = {}
+    groups: dict[int, list[int]] = {}
     # By the way to a server the groups that there are, by name and by file.
-    known: dict[str, tuple[dict[str, int], dict[str, int]]] = {}
-    for place, server in enumerate(servers):
-        name = legal_name(server.name)
-        settings = import_entry(server, name, Verbatim()).settings
-        if settings is None or is_this_gate(server):
+    known: dict[str, tuple[dict[str, list[int]], dict[str, list[int]]]] = {}
+    for place, (server, read) in enumerate(zip(servers, reads, strict=True)):
+        if read is None or read.settings is None:
             continue
-        way = json.dumps({key: value for key, value in settings.items() if key not in _OF_THE_CLIENT}, sort_keys=True)
-        names, sources = known.setdefault(way, ({}, {}))
-        elsewhere = next((group for source, group in sources.items() if source != server.source), place)
-        group = groups[place] = names.get(name, elsewhere)
-        names.setdefault(name, group)
+        settings = {key: value for key, value in read.settings.items() if key not in _OF_THE_CLIENT}
+        names, sources = known.setdefault(json.dumps(settings, sort_keys=True), ({}, {}))
+        elsewhere = next((group for source, group in sources.items() if source != server.source), [])
+        group = groups[place] = names.get(read.name, elsewhere)
+        group.append(place)
+        names.setdefault(read.name, group)
         sources.setdefault(server.source, group)
     return groups
 
 
-def _import_group(group: Sequence[ClientServer], name: str, variables: Variables) -> ImportedServer:
-    """Imports the entries of one server in several places as one."""
-    each = [import_entry(server, name, Verbatim()) for server in group]
-    on = [server for server, read in zip(group, each, strict=True) if (read.settings or {}).get("enabled", True)]
-    chosen = import_entry((on or group)[0], name, variables)
+def _import_group(
+    group: Sequence[tuple[ClientServer, ImportedServer]], name: str, variables: Variables
+) -> ImportedServer:
+    """Imports the entries of one server in several places as one. Each comes with what was read of it."""
+    on = [server for server, read in group if (read.settings or {}).get("enabled", True)]
+    chosen = import_entry(on[0] if on else group[0][0], name, variables)
     if len(group) == 1 or chosen.settings is None:
         return chosen
     settings, tools = dict(chosen.settings), ALL_TOOLS
-    for read in each:
+    for _, read in group:
         tools = tools.narrowed(read.tools)
         longer = {key: (read.settings or {}).get(key, 0) for key in _LONGEST}
         settings |= {key: value for key, value in longer.items() if value > settings.get(key, 0)}
     notes = [note for note in chosen.notes if note != chosen.tools.note()]
-    notes += [f"switched off in {server.origin}" for server in group if on and server not in on and server.origin]
+    notes += [f"switched off in {server.origin}" for server, _ in group if on and server not in on and server.origin]
     notes += [note] if (note := tools.note()) else []
     return ImportedServer(name, settings, tuple(notes), tools)
+
+
+def _left_out(server: ClientServer, name: str, reason: str) -> ImportedServer:
+    return ImportedServer(name, None, (f"{server.origin}: {reason}".removeprefix(": "),))
 
 
 def _plugins(imported: Sequence[ImportedServer]) -> dict[str, Any]:
@@ -177,10 +187,6 @@ def _yaml_lines(value: Any) -> list[str]:
     return [f"{json.dumps(key)}: {json.dumps(each)}" for key, each in value.items()]
 
 
-def _with_origin(server: ClientServer, reason: str) -> tuple[str, ...]:
-    return (f"{server.origin}: {reason}".removeprefix(": "),)
-
-
 def _read_all(machine: Machine, sources: Sequence[str]) -> list[_Found]:
     """Raises ConfigError if a file that was named cannot be read. One that was found is listed with its problem."""
     found: list[_Found] = []
@@ -196,32 +202,25 @@ def _read_all(machine: Machine, sources: Sequence[str]) -> list[_Found]:
         config = machine.read(owner, path)
         if not (config.servers or config.problems):
             config = read_client_config(path, owner)  # says what it looked for
-        found.append(_Found(owner, CLIENTS[owner].title if owner else "", path, config))
+        found.append(_Found(owner, machine.named(path, CLIENTS[owner].title if owner else ""), path, config))
     return found
 
 
 def _search(machine: Machine, names: Collection[str]) -> list[_Found]:
     found: list[_Found] = []
     for client, path in machine.files(names):
+        source = machine.named(path, client.title)
         try:
-            found.append(_Found(client.name, client.title, path, machine.read(client.name, path)))
+            found.append(_Found(client.name, source, path, machine.read(client.name, path)))
         except ConfigError as error:
-            found.append(_Found(client.name, client.title, path, ClientConfig((), {}, ()), str(error)))
+            found.append(_Found(client.name, source, path, ClientConfig((), ()), str(error)))
     return found
 
 
-def _with_source(found: _Found, machine: Machine, several: bool) -> ClientConfig:
-    if not several:
-        return found.config
-    source = _origin_of(found, machine)
-    problems = tuple(f"{source}: {problem}" for problem in found.config.problems)
-    servers = tuple(replace(server, source=source) for server in found.config.servers)
-    return replace(found.config, servers=servers, problems=problems)
-
-
-def _origin_of(found: _Found, machine: Machine) -> str:
-    shown = machine.shown(found.path)
-    return f"{found.title} ({shown})" if found.title else shown
+def _with_source(found: _Found) -> ClientConfig:
+    problems = tuple(f"{found.source}: {problem}" for problem in found.config.problems)
+    servers = tuple(replace(server, source=found.source) for server in found.config.servers)
+    return ClientConfig(servers, problems)
 
 
 def _origins(origins: Sequence[str]) -> str:
@@ -229,57 +228,32 @@ def _origins(origins: Sequence[str]) -> str:
     return ", ".join(origins[:_MAX_ORIGINS]) + more
 
 
-def _nothing_found(machine: Machine, sources: Sequence[str], found: Sequence[_Found], *, as_json: bool) -> int:
+def _nothing_found(machine: Machine, sources: Sequence[str], found: Sequence[_Found], *, as_json: bool) -> None:
     names = [name for source in sources if (name := client_named(source))] or [*CLIENTS]
     looked = [(client.title, str(path)) for client, path in machine.places(names)]
     problems = [each.problem for each in found if each.problem]
     if as_json:
         places = [{"client": title, "file": path} for title, path in looked]
         click.echo(json.dumps({"files": [], "servers": [], "problems": problems, "looked": places}, indent=2))
-        return 1
+        return
     click.echo("No client of this machine has a list of MCP servers. Looked for:", err=True)
     for title, path in looked[:_MAX_PLACES]:
         click.echo(f"  {title}: {printable(path)}", err=True)
     for problem in problems:
         click.echo(f"  {bounded_line(problem)}", err=True)
     click.echo("With the file elsewhere: wicketgate import PATH", err=True)
-    return 1
-
-
-def _show_found(found: Sequence[_Found], machine: Machine) -> None:
-    """The table of files, on stderr: stdout is for the configuration."""
-    from app.commands.console import console, table
-
-    rows = [
-        (each.title, machine.shown(each.path), _count(each), str(_count_off(each.config)))
-        for each in found
-        if each.problem or each.config.servers or each.config.problems
-    ]
-    shown = table(("client", "file", "servers", "switched off"), rows, ("bold",))
-    shown.columns[1].overflow = "fold"  # a path that is cut cannot be opened
-    console(stderr=True).print(shown)
-
-
-def _count(found: _Found) -> str:
-    return "not readable" if found.problem else str(len(found.config.servers))
-
-
-def _count_off(config: ClientConfig) -> int:
-    return sum(
-        (import_entry(server, "server", Verbatim()).settings or {}).get("enabled") is False for server in config.servers
-    )
 
 
 def _document(
     found: Sequence[_Found],
-    config: ClientConfig,
+    servers: Sequence[ClientServer],
     imported: Sequence[ImportedServer],
     variables: Mapping[str, str],
     problems: Sequence[str],
     write: Path | None,
 ) -> dict[str, Any]:
     """Makes the document of ``--json``. No value of a variable is in it."""
-    pairs = zip(config.servers, imported, strict=True)
+    pairs = zip(servers, imported, strict=True)
     configuration: dict[str, Any] = {
         "upstreams": [dict(each.settings) for each in imported if each.settings is not None]
     }
@@ -291,7 +265,7 @@ def _document(
                 "client": each.client or None,
                 "file": str(each.path),
                 "servers": len(each.config.servers),
-                "switched_off": _count_off(each.config),
+                "switched_off": sum(server.is_off for server in each.config.servers),
                 "problem": each.problem or None,
             }
             for each in found
@@ -330,28 +304,29 @@ def _report(
                 f"  {server.name}: {bounded_line(note)}" for note in server.notes if not note.startswith("from ")
             )
     yield from (f"  {bounded_line(problem)}" for problem in problems)
+    yield from variables_to_set(variables)
+    if taken:
+        yield f"Then: wicketgate check --config {write or 'FILE'}"
+
+
+def variables_to_set(variables: Mapping[str, str]) -> Iterator[str]:
+    """Yields a line for each of *variables* that is not set here, with its description, below a line that says so."""
     if missing := sorted(name for name in variables if name not in os.environ):
         yield "Set these variables before you start:"
         for name in missing:
             yield f"  {bounded_line(name)}{f'  ({bounded_line(variables[name])})' if variables[name] else ''}"
-    if taken:
-        yield f"Then: wicketgate check --config {write or 'FILE'}"
 
 
 def _not_taken(server: ImportedServer) -> str:
     return f"not taken over: {server.name}: {bounded_line('; '.join(server.notes))}"
 
 
-def _exit_code(imported: Sequence[ImportedServer]) -> int:
-    return 0 if any(server.settings is not None for server in imported) else 1
-
-
-def _write(path: Path, text: str) -> None:
-    """Creates the file. An existing file may be the configuration in use, so it is never replaced."""
+def write_new(path: Path, text: str, taken: str) -> None:
+    """Creates the file. An existing file may be the configuration in use, so it is never replaced: the error ends in
+    *taken*. Raises ConfigError; then there is no file, or a different one."""
     try:
-        with open(path, "x", encoding="utf-8", opener=unshared) as file:
-            file.write(text)
+        create_file(path, text)
     except FileExistsError:
-        raise ConfigError(f"{path} exists already; choose another name") from None
+        raise ConfigError(f"{path} exists already{taken}") from None
     except OSError as error:
         raise ConfigError(f"Cannot write {path}: {error.strerror}") from None

@@ -44,8 +44,8 @@ class ToolChoice:
         """Returns the choice in words; empty if all tools are on."""
         if self.only is not None:
             kept = [name for name in self.only if not _fits_any(name, self.off)]
-            return f"only these tools stay on: {_listed(kept)}" if kept else "all its tools stay off"
-        return f"these tools stay off: {_listed(self.off)}" if self.off else ""
+            return f"only these tools stay enabled: {_listed(kept)}" if kept else "all its tools stay disabled"
+        return f"these tools stay disabled: {_listed(self.off)}" if self.off else ""
 
 
 ALL_TOOLS = ToolChoice()
@@ -58,10 +58,10 @@ def from_lists(only: object, off: object, notes: list[str], *, patterns: bool) -
     """
     allowed, denied = _names(only, notes), _names(off, notes)
     if off is not None and denied is None:
-        notes.append("all its tools stay off: the list of those that are off cannot be read")
+        notes.append("all its tools stay disabled: the list of disabled tools cannot be read")
         denied = ("*",)
     if only is not None and allowed is None:
-        notes.append("all its tools stay off: the list of those that are on cannot be read")
+        notes.append("all its tools stay disabled: the list of enabled tools cannot be read")
         allowed = ()
     starred = [name for name in (*(allowed or ()), *(denied or ())) if "*" in name]
     if starred and not patterns:
@@ -111,7 +111,7 @@ def _names(given: object, notes: list[str]) -> tuple[str, ...] | None:
     if sum("*" in name or "${" in name for name in names) > _MAX_PATTERNS:
         return None
     if len(names) < len(given):
-        notes.append("a list of tools has members that are no names")
+        notes.append("a list of tools has members that are not names")
     return tuple(dict.fromkeys(names))
 
 

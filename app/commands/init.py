@@ -12,18 +12,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-from app.clients import CLIENTS, find_files
-from app.commands.output import bounded_line, printable
-from wicketgate.config.settings_file import find_config, unshared
+from app.clients import CLIENTS
+from app.commands.import_entry import ClientServer
+from app.commands.import_files import Machine, client_named, read_client_config
+from app.commands.import_servers import as_yaml, take_over, variables_to_set, write_new
+from app.commands.output import bounded_line, count, printable
+from wicketgate.config.settings_file import find_config
 from wicketgate.errors import ConfigError
-
-if TYPE_CHECKING:  # most commands do not need it
-    from app.commands.import_file import ClientConfig
-    from app.commands.import_find import Machine
 
 _FILE_VARIABLE = "WICKETGATE_CONFIG"
 _USUAL_FILE = Path("wicketgate.yaml")
@@ -80,13 +78,17 @@ class _Servers:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """A client whose *files* hold servers, and the *count* of those that can be taken over."""
+    """A client whose *files* hold *servers*."""
 
     name: str
     title: str
-    files: tuple[str, ...]
-    configs: "tuple[ClientConfig, ...]"
-    count: int
+    files: list[str]
+    servers: list[ClientServer]
+
+    @property
+    def count(self) -> int:
+        """The number of servers that can be taken over."""
+        return sum(each.settings is not None for each in take_over(self.servers)[0])
 
 
 @click.command("init")
@@ -102,8 +104,8 @@ class _Found:
 def init(config: Path | None, source: str | None, yes: bool) -> None:
     """Write a configuration to start from: servers, a model, and a key of your own, which is shown once.
 
-    By default it holds an example server, and the model is chosen by OPENAI_API_KEY or ANTHROPIC_API_KEY. It never
-    writes over a file.
+    In a terminal it asks which servers and which model. Otherwise the file has an example server, and the model whose
+    key is set, OPENAI_API_KEY or ANTHROPIC_API_KEY. It never overwrites a file.
 
     \b
     wicketgate init                  asks which servers and which model
@@ -123,7 +125,7 @@ def init(config: Path | None, source: str | None, yes: bool) -> None:
         click.echo("\nNothing was written.", err=True)
         raise
     secret, key = _new_key()
-    _create(path, _text(key, model, servers))
+    write_new(path, _text(key, model, servers), ", and init never writes over a file")
     with_schema = _write_schema(path.with_name(_SCHEMA_FILE))
     for line in _report(path, servers, model, secret, with_schema=with_schema):
         click.echo(printable(line))
@@ -133,9 +135,9 @@ def _check_folder(path: Path) -> None:
     """Raises ConfigError if the folder takes no file, so that nobody answers questions in vain."""
     folder = path.parent
     if not folder.is_dir():
-        raise ConfigError(f"Cannot write {path}: there is no folder {folder}")
+        raise ConfigError(f"Cannot write {path}: the folder {folder} does not exist")
     if not os.access(folder, os.W_OK | os.X_OK):
-        raise ConfigError(f"Cannot write {path}: nothing may be written into the folder {folder}")
+        raise ConfigError(f"Cannot write {path}: you may not write to the folder {folder}")
 
 
 def in_terminal() -> bool:
@@ -144,18 +146,15 @@ def in_terminal() -> bool:
 
 def _from(source: str) -> _Servers:
     """Raises ConfigError."""
-    from app.commands.import_file import read_client_config
-    from app.commands.import_find import client_named
-
     name = client_named(source)
     if name is None:
         path = Path(source).expanduser()
-        return _taken_over([read_client_config(path)], path.name)
+        return _taken_over(read_client_config(path).servers, path.name)
     found = next((each for each in _clients_here() if each.name == name), None)
     if found is None:
-        places = ", ".join(str(path) for _, path in _machine().places({name}))
+        places = ", ".join(str(path) for _, path in Machine().places({name}))
         raise ConfigError(f"{CLIENTS[name].title} has no servers here: looked at {places}")
-    return _taken_over(found.configs, found.title)
+    return _taken_over(found.servers, found.title)
 
 
 def _choose_servers(*, asks: bool) -> _Servers:
@@ -168,10 +167,11 @@ def _choose_servers(*, asks: bool) -> _Servers:
         else:
             said = ["No MCP client with servers to take over was found here", *added]
         return replace(example, notes=(f"{'; '.join(said)}.", *example.notes))
-    click.echo("Which servers shall stand behind the gate?")
-    click.echo("  1  an example, which tells the time")
+    click.echo("Which servers should the gate serve?")
+    click.echo("  1  an example that tells the time")
     for number, each in enumerate(found, 2):
-        click.echo(printable(f"  {number}  those of {each.title}: {_count(each.count)} ({', '.join(each.files)})"))
+        servers = f"{count(each.count, 'server')} ({', '.join(each.files)})"
+        click.echo(printable(f"  {number}  those of {each.title}: {servers}"))
     if len(found) > 1:
         click.echo(f"  {len(found) + 2}  those of all these clients")
     last = len(found) + (2 if len(found) > 1 else 1)
@@ -179,55 +179,38 @@ def _choose_servers(*, asks: bool) -> _Servers:
     if chosen == 1:
         return _example(os.environ)
     if chosen == len(found) + 2:
-        return _taken_over([config for each in found for config in each.configs], "the MCP clients of this machine")
+        return _taken_over([server for each in found for server in each.servers], "the MCP clients of this machine")
     each = found[chosen - 2]
-    return _taken_over(each.configs, each.title)
-
-
-def _machine() -> "Machine":
-    from app.commands.import_find import Machine
-
-    return Machine(sys.platform, Path.cwd(), os.environ)
+    return _taken_over(each.servers, each.title)
 
 
 def _clients_here() -> list[_Found]:
     """Returns the clients whose files hold servers. A file that cannot be read is passed over."""
-    machine = _machine()
-    found: dict[str, list[tuple[str, ClientConfig]]] = {}
+    machine = Machine()
+    found: dict[str, _Found] = {}
     for client, path in machine.files(CLIENTS):
         with suppress(ConfigError):
             config = machine.read(client.name, path)
             if config.servers:
-                found.setdefault(client.name, []).append((machine.shown(path), config))
-    return [_found(name, read) for name, read in found.items()]
+                each = found.setdefault(client.name, _Found(client.name, CLIENTS[client.name].title, [], []))
+                each.files.append(machine.shown(path))
+                each.servers.extend(config.servers)
+    return list(found.values())
 
 
-def _found(name: str, read: "Sequence[tuple[str, ClientConfig]]") -> _Found:
-    from app.commands.import_file import merge
-    from app.commands.import_servers import take_over
-
-    configs = tuple(config for _, config in read)
-    imported, _ = take_over(merge(configs))
-    count = sum(each.settings is not None for each in imported)
-    return _Found(name, CLIENTS[name].title, tuple(file for file, _ in read), configs, count)
-
-
-def _taken_over(configs: "Sequence[ClientConfig]", source: str) -> _Servers:
+def _taken_over(servers: Sequence[ClientServer], source: str) -> _Servers:
     """Raises ConfigError."""
-    from app.commands.import_file import merge
-    from app.commands.import_servers import as_yaml, take_over
-
-    imported, variables = take_over(merge(configs))
+    imported, variables = take_over(servers)
     taken = [server.name for server in imported if server.settings is not None]
     if not taken:
-        raise ConfigError(f"{source} has no server that could be taken over; wicketgate import says why")
+        raise ConfigError(f"{source} has no server that can be taken over; wicketgate import shows the reasons")
     left = [f"not taken over: {each.name}: {'; '.join(each.notes)}" for each in imported if each.settings is None]
     for each in imported:
         notes = [note for note in each.notes if each.settings is not None and not note.startswith("from ")]
         left += [f"of {each.name}: {'; '.join(notes)}"] if notes else []
     lines = [bounded_line(line) for line in left[:_MAX_NOTES]]
     if len(left) > _MAX_NOTES:
-        lines.append(f"and notes on {_count(len(left) - _MAX_NOTES)} more: wicketgate import shows them")
+        lines.append(f"and notes on {count(len(left) - _MAX_NOTES, 'server')} more: wicketgate import shows them")
     return _Servers(as_yaml(imported, source), tuple(taken), tuple(lines), variables)
 
 
@@ -264,7 +247,7 @@ def _default_model(environ: Mapping[str, str]) -> str:
 
 def _choose_model(default: str) -> str:
     names = list(_MODELS)
-    click.echo("Which model shall answer chats (POST /engine/chat)?")
+    click.echo("Which model should answer chats (POST /engine/chat)?")
     for number, name in enumerate(names, 1):
         click.echo(f"  {number}  {_TITLES[name]}")
     chosen: int = click.prompt("Number", type=click.IntRange(1, len(names)), default=names.index(default) + 1)
@@ -284,36 +267,18 @@ def _text(key: str, model: str, servers: _Servers) -> str:
         f"# yaml-language-server: $schema={_SCHEMA_FILE}\n"
         "# Every key has a default; unknown keys stop the start. ${VAR} and ${VAR:-default} are environment variables."
         "\n\nauth:\n"
-        "  keys:    # only hashes stand here; wicketgate key new makes further keys, with fewer permissions if wanted\n"
+        "  keys:    # only hashes; wicketgate key new makes more keys, with fewer permissions if you like\n"
         f"    - {key}\n\n"
         f"{_MODELS[model]}\n"
         f"{servers.text}"
     )
 
 
-def _create(path: Path, text: str) -> None:
-    """Raises ConfigError; then there is no file, or a different one."""
-    made = False
-    try:
-        with open(path, "x", encoding="utf-8", opener=unshared) as file:
-            made = True
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-    except FileExistsError:
-        raise ConfigError(f"{path} exists already, and init never writes over a file") from None
-    except OSError as error:
-        if made:  # half of it, which would be in the way of the next try
-            path.unlink(missing_ok=True)
-        raise ConfigError(f"Cannot write {path}: {error.strerror}") from None
-
-
 def _write_schema(path: Path) -> bool:
     """Writes the schema beside the configuration, over an earlier one too. Returns False if that cannot be done.
 
-    Editors read it there without a network, whoever opens the folder, and wherever this program is installed.
+    Editors read it there without a network, for every user of the folder and wherever this program is installed.
     """
-    from app.commands.schema import schema_text
     from wicketgate.config.schema import TITLE
 
     try:
@@ -328,7 +293,7 @@ def _write_schema(path: Path) -> bool:
 
 
 def _report(path: Path, servers: _Servers, model: str, secret: str, *, with_schema: bool) -> Iterator[str]:
-    held = f"{_count(len(servers.names))} ({', '.join(servers.names)})" if servers.names else "no servers yet"
+    held = f"{count(len(servers.names), 'server')} ({', '.join(servers.names)})" if servers.names else "no servers yet"
     yield f"Wrote {path}: {held}, model {model}, one key."
     if with_schema:
         yield f"Wrote {path.with_name(_SCHEMA_FILE)}: with it editors complete and check that file."
@@ -338,12 +303,10 @@ def _report(path: Path, servers: _Servers, model: str, secret: str, *, with_sche
     wanted = {**servers.variables}
     if (variable := _KEY_VARIABLES[model]) and variable not in os.environ:
         wanted[variable] = "of the model"
-    if missing := sorted(name for name in wanted if name not in os.environ):
-        yield ""
-        yield "Set these variables before you start:"
-        yield from (f"  {name}{f'  ({wanted[name]})' if wanted[name] else ''}" for name in missing)
+    if lines := list(variables_to_set(wanted)):
+        yield from ("", *lines)
     option = "" if find_config(os.environ) == path else f" --config {path}"
-    client = next((client.name for client, _ in find_files(sys.platform, Path(), os.environ)), "CLIENT")
+    client = next((client.name for client, _ in Machine().files(CLIENTS)), "CLIENT")
     steps = (
         (f"wicketgate check{option}", "connects to each server and lists its tools"),
         (f"wicketgate serve{option}", "starts the gate on http://127.0.0.1:8080"),
@@ -355,5 +318,19 @@ def _report(path: Path, servers: _Servers, model: str, secret: str, *, with_sche
     yield from (f"  {command:{width}}   {what}" for command, what in steps)
 
 
-def _count(servers: int) -> str:
-    return "1 server" if servers == 1 else f"{servers} servers"
+@click.command("schema")
+def schema() -> None:
+    """Print the JSON Schema of the configuration file.
+
+    An editor with YAML support completes and checks the file if its first line is
+
+    \b
+    # yaml-language-server: $schema=wicketgate.schema.json
+    """
+    click.echo(schema_text(), nl=False)
+
+
+def schema_text() -> str:
+    from wicketgate.config.schema import file_schema
+
+    return json.dumps(file_schema(), indent=2, ensure_ascii=False) + "\n"

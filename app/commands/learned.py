@@ -8,13 +8,13 @@ from typing import Any
 
 import click
 
-from app.commands.output import printable
+from app.commands.output import count, printable
 from wicketgate.catalog.learned_words import ToolWords
-from wicketgate.config.runtime import make_learned_store, make_redis_link
+from wicketgate.config.runtime import make_redis_link, make_store
 from wicketgate.config.settings import Settings
 from wicketgate.errors import ConfigError
 from wicketgate.ports import LearnedStore
-from wicketgate.storage.sqlite_learned import SQLiteLearnedStore
+from wicketgate.storage.learned_words import StoredLearnedWords
 
 Row = tuple[str, str, ToolWords]
 
@@ -29,10 +29,10 @@ def list_learned(settings: Settings, actor: str | None, tool: str | None, *, as_
         click.echo(json.dumps(entries, indent=2))
         return
     if not entries:
-        click.echo("Nothing of this was learned." if actor or tool else "Nothing was learned yet.", err=True)
+        click.echo("No learned words match." if actor or tool else "No words have been learned yet.", err=True)
     for entry in entries:
         words = ", ".join(f"{word} {count:g}" for word, count in entry["words"].items()) or "no words of its own"
-        click.echo(printable(f"{entry['actor']}  {entry['tool']}  {_runs(entry['runs'])}: {words}"))
+        click.echo(printable(f"{entry['actor']}  {entry['tool']}  {count(entry['runs'], 'run')}: {words}"))
 
 
 def reset_learned(settings: Settings, actor: str | None, tool: str | None, *, sure: bool) -> int:
@@ -43,12 +43,12 @@ def reset_learned(settings: Settings, actor: str | None, tool: str | None, *, su
         click.echo("There is nothing to forget.", err=True)
         return 0
     tools, actors = len({tool_id for _, tool_id, _ in rows}), len({name for name, _, _ in rows})
-    question = f"Forget the words of {_count(tools, 'tool')}, from {_count(actors, 'actor')}?"
+    question = f"Forget the words of {count(tools, 'tool')}, from {count(actors, 'actor')}?"
     if not sure and not click.confirm(question, err=True):
         click.echo("Nothing was forgotten.", err=True)
         return 1
     gone = asyncio.run(_forget(settings, rows, everything=actor is None and tool is None))
-    click.echo(f"{_count(gone, 'entry', 'entries')} forgotten")
+    click.echo(f"{count(gone, 'entry', 'entries')} forgotten")
     return 0
 
 
@@ -75,26 +75,22 @@ async def _forget(settings: Settings, rows: Sequence[Row], *, everything: bool) 
 @asynccontextmanager
 async def _opened(settings: Settings) -> AsyncIterator[LearnedStore | None]:
     """The store of the configuration; None if its file was never made."""
-    if (redis := make_redis_link(settings)) is not None:
-        try:
-            yield make_learned_store(settings.storage, redis=redis)
-        finally:
-            await redis.aclose()
-        return
-    file = settings.storage.sqlite_file
-    if file is None:
+    redis, file = make_redis_link(settings), settings.storage.sqlite_file
+    if redis is None and file is None:
         raise ConfigError(
             "storage.url is memory://, so what was learned is in the memory of the service, and a restart forgets it. "
             "To keep and to list it, name a file: sqlite:///var/wicketgate.db"
         )
-    if not file.exists():
+    if file is not None and not file.exists():
         yield None
         return
-    store = SQLiteLearnedStore(file)
+    store = make_store(settings.storage, redis=redis)
     try:
-        yield store
+        yield StoredLearnedWords(store, shared=True)
     finally:
         await store.aclose()
+        if redis is not None:
+            await redis.aclose()
 
 
 def _is(wanted: str, tool_id: str) -> bool:
@@ -113,11 +109,3 @@ def _entry(row: Row, now: float) -> dict[str, Any]:
         "runs": round(words.runs * kept, 1),
         "words": {word: round(count * kept, 1) for word, count in counts if count * kept >= _LEAST_SHOWN},
     }
-
-
-def _runs(number: float) -> str:
-    return f"{number:g} {'run' if number == 1 else 'runs'}"
-
-
-def _count(number: int, noun: str, many: str = "") -> str:
-    return f"{number} {noun if number == 1 else many or noun + 's'}"

@@ -10,7 +10,7 @@ import click
 
 from app.commands.check import connected, without_audit
 from app.commands.groups import did_you_mean, near
-from app.commands.output import quarantine_lines
+from app.commands.output import count, quarantine_lines
 from wicketgate.catalog.pins import Declared, Difference, Pins, accept, differences, pin_all
 from wicketgate.config.lock_file import changing, read_lock, write_lock
 from wicketgate.config.settings import PinSettings, Settings
@@ -27,7 +27,7 @@ def lock(
     for name in silent:
         what = name.partition("/")[2] or "tools"
         click.echo(f"{name}: gave no {what}; its pins stay as they are", err=True)
-    # What was accepted by now: the console may have accepted more meanwhile.
+    # Read again, because the console may have accepted more in the meantime.
     with changing(path):
         pins = read_lock(path) if path.exists() else None
         if pins is None and not diff:
@@ -45,11 +45,11 @@ def lock(
         _print_json(path, pinned=None, accepted=[each.tool for each in taken], differences=open_ones, silent=silent)
         return 1 if open_ones or silent else 0
     if taken:
-        click.echo(f"{path}: {_count(len(taken), 'difference')} accepted")
+        click.echo(f"{path}: {count(len(taken), 'difference')} accepted")
     for line in quarantine_lines(open_ones):
         click.echo(line)
     if not found:
-        click.echo(f"{path}: every tool is as it was accepted")
+        click.echo(f"{path}: every tool is as accepted")
     elif open_ones and not diff:
         click.echo(f"Accept with: wicketgate lock --accept {open_ones[0].tool} (or --all)", err=True)
     return 1 if open_ones or silent else 0
@@ -76,9 +76,9 @@ def _write_first(path: Path, declared: Declared, silent: Sequence[str], *, as_js
         return 1 if silent else 0
     tools = {source: pinned for source, pinned in pins.items() if "/" not in source}
     others = sum(map(len, pins.values())) - sum(map(len, tools.values()))
-    also = f", and {_count(others, 'other offer')}" if others else ""
+    also = f", and {count(others, 'other offer')}" if others else ""
     click.echo(
-        f"{path}: {_count(sum(map(len, tools.values())), 'tool')} of {_count(len(tools), 'upstream')} pinned{also}"
+        f"{path}: {count(sum(map(len, tools.values())), 'tool')} of {count(len(tools), 'upstream')} pinned{also}"
     )
     for line in quarantine_lines(suspicious):
         click.echo(line)
@@ -142,7 +142,3 @@ def _named(difference: Difference, chosen: Sequence[str]) -> bool:
 
 def _fits(difference: Difference, pattern: str) -> bool:
     return pattern == difference.tool or fnmatchcase(difference.tool, pattern)
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"

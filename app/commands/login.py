@@ -1,14 +1,15 @@
-"""``wicketgate login``, ``logout`` and ``connections``: logins of the gate's own at tool servers, on this machine."""
+"""``wicketgate login``, ``logout`` and ``connections``: logins on this machine, or at a running gate."""
 
 import asyncio
 import hmac
 import json
 import webbrowser
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import UTC, datetime
 from time import time
-from urllib.parse import parse_qs, parse_qsl, urlsplit
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs, parse_qsl, quote, urlsplit
 
 import click
 
@@ -21,8 +22,11 @@ from wicketgate.config.user_logins import shares_logins
 from wicketgate.errors import ConfigError
 from wicketgate.login.authorize import came_of
 from wicketgate.login.client import Login
-from wicketgate.login.failures import LoginFailure
+from wicketgate.login.steps import LoginFailure
 from wicketgate.net.outgoing import shown_origin
+
+if TYPE_CHECKING:
+    from app.commands.gate_client import RemoteGate
 
 _WITHIN_S = 600.0
 _READ_S = 10.0
@@ -50,16 +54,14 @@ async def log_in(settings: Settings, name: str, *, browser: bool, scopes: tuple[
         known = before.registration if before is not None else None
         async with _returning(port or _port_of(before)) as returning:
             refusal = await client.refusal()
-            # A tool was refused for want of scopes: the ones that the login has stay.
-            granted = before.scopes_to_keep if before is not None and not scopes else ()
             async with asyncio.timeout(_WITHIN_S):
-                login = await client.log_in(returning.address, browse, refusal, known=known, granted=granted)
+                login = await client.log_in(returning.address, browse, refusal, known=known)
         async with keep.alone():
             await keep.write(login)
     except LoginFailure as failure:
         raise ConfigError(f"{name}: {failure.why}: {failure.detail}") from None
     except TimeoutError:
-        raise ConfigError(f"{name}: nobody came back from the browser within {_WITHIN_S:g} s.") from None
+        raise ConfigError(f"{name}: the browser did not come back within {_WITHIN_S:g} s.") from None
     click.echo(printable(f"{name}: logged in at {_described(login)}"))
 
 
@@ -77,8 +79,10 @@ async def log_out(settings: Settings, name: str) -> None:
             await keep.write(None)
         revoked = await client.revoke(login)
     except LoginFailure as failure:
-        raise ConfigError(f"{name}: forgotten here, but perhaps good at its issuer still: {failure.detail}") from None
-    click.echo(f"{name}: logged out" if revoked else f"{name}: forgotten; its issuer has no way to end it there")
+        raise ConfigError(f"{name}: removed here, but perhaps still valid at its issuer: {failure.detail}") from None
+    click.echo(
+        f"{name}: logged out" if revoked else f"{name}: forgotten here; its issuer offers no way to end it there"
+    )
 
 
 async def show_connections(settings: Settings, *, as_json: bool) -> None:
@@ -142,8 +146,8 @@ def _at_gate(command: str, settings: Settings) -> str:
 class _Returning:
     """The place on this machine that the browser comes back to."""
 
-    def __init__(self, port: int) -> None:
-        self.address = f"http://127.0.0.1:{port}{_CALLBACK}"
+    def __init__(self) -> None:
+        self.address = ""
         self._state = self._path = ""
         self._came: asyncio.Future[Mapping[str, str]] = asyncio.get_running_loop().create_future()
 
@@ -184,15 +188,12 @@ class _Returning:
 @asynccontextmanager
 async def _returning(port: int) -> AsyncIterator[_Returning]:
     """On *port* of this machine alone, or any if that is 0 or taken."""
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await place.serve(reader, writer)
-
+    place = _Returning()
     try:
-        server = await asyncio.start_server(serve, "127.0.0.1", port, limit=_MAX_HEAD)
+        server = await asyncio.start_server(place.serve, "127.0.0.1", port, limit=_MAX_HEAD)
     except OSError:
-        server = await asyncio.start_server(serve, "127.0.0.1", 0, limit=_MAX_HEAD)
-    place = _Returning(server.sockets[0].getsockname()[1])
+        server = await asyncio.start_server(place.serve, "127.0.0.1", 0, limit=_MAX_HEAD)
+    place.address = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}{_CALLBACK}"
     async with server:
         yield place
 
@@ -230,3 +231,71 @@ def _as_dict(login: Login | None) -> dict[str, object] | None:
 
 def _written(moment: float) -> str:
     return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+_WAIT_S = 20.0
+_ENDS = {
+    "declined": "the login was declined.",
+    "failed": "the login failed, or was not finished in time.",
+}
+
+
+def _reached(url: str, key: str | None) -> "AbstractAsyncContextManager[RemoteGate]":
+    # Its module brings the whole gate, which a login on this machine does without.
+    from app.commands.gate_client import open_remote
+
+    return open_remote(url, key)
+
+
+async def log_in_at(url: str, key: str | None, name: str, *, browser: bool) -> None:
+    """Connect an account at the upstream *name* of the gate at *url*. Raises ConfigError."""
+    async with _reached(url, key) as gate:
+        offered = await gate.ask("POST", f"/connections/{quote(name, safe='')}")
+        page = str(offered.get("url"))
+        if not page.startswith(("https://", "http://")):
+            raise ConfigError("the answer is not that of a Wicketgate; is --url right?")
+        shown = browser and await asyncio.to_thread(webbrowser.open, page)
+        click.echo(f"{'Opened in your browser' if shown else 'Open in a browser'}:\n{printable(page)}", err=True)
+        click.echo("Waiting for the login to end ...", err=True)
+        where = f"/connections/{quote(name, safe='')}/login"
+        outcome = "waiting"
+        while outcome == "waiting":
+            outcome = str((await gate.ask("GET", where, f=offered.get("flow"), wait_s=_WAIT_S)).get("outcome"))
+        if outcome != "granted":
+            raise ConfigError(f"{name}: {_ENDS.get(outcome, 'the login did not come about.')}")
+        click.echo(f"{name}: connected")
+
+
+async def log_out_at(url: str, key: str | None, name: str) -> None:
+    """End one's own account at the upstream *name* of the gate at *url*. Raises ConfigError."""
+    async with _reached(url, key) as gate:
+        ended = (await gate.ask("DELETE", f"/connections/{quote(name, safe='')}")).get("ended")
+    click.echo(f"{name}: disconnected" if ended else f"{name}: there is no account")
+
+
+async def show_connections_at(url: str, key: str | None, *, as_json: bool) -> None:
+    """Print one's own accounts at the gate at *url*. Raises ConfigError."""
+    async with _reached(url, key) as gate:
+        found = await gate.ask("GET", "/connections")
+    if as_json:
+        click.echo(json.dumps(found, indent=2))
+        return
+    for each in found.get("connections", ()):
+        click.echo(printable(f"{each.get('upstream')}: {_described_at_gate(each)}"))
+    for name in found.get("open", ()):
+        click.echo(printable(f"{name}: no account: wicketgate login {name} --url {url}"))
+    if not found.get("connections") and not found.get("open"):
+        click.echo("No upstream of this gate has accounts of users.", err=True)
+
+
+def _described_at_gate(one: Mapping[str, Any]) -> str:
+    if one.get("state") == "reconnect":
+        return f"its issuer at {one.get('issuer')} no longer accepts the login; log in again"
+    scopes = f", scopes {' '.join(map(str, one.get('scopes', ())))}" if one.get("scopes") else ""
+    lasts = (
+        "renewed by itself"
+        if one.get("renewed")
+        else f"ends {one.get('token_ends') or 'at a time that its issuer does not say'}"
+    )
+    whose = "" if one.get("actor") else " for all callers"
+    return f"connected{whose} at {one.get('issuer')}{scopes}; {lasts}"

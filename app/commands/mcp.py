@@ -29,20 +29,22 @@ def serve_mcp(settings: Settings, face_name: str, identity: Identity) -> None:
 async def _serve(settings: Settings, face_name: str, identity: Identity) -> None:
     log_configuration(settings)
     search_python_folders(settings)
-    gate = Gate(settings)
+    gate = Gate(settings, waits=False)
     door = McpDoor(
         gate.faces[face_name],
         name=face_name,
         version=VERSION,
-        seal=gate.seal,
+        seal=gate.shared.seal,
         local=identity,
         new_id=lambda: f"req_{random_id()}",
     )
-    gate.runtime.watch(door.list_changed)
+    gate.runtime.changes.watch(door.list_changed)
     serving = asyncio.current_task()
     assert serving is not None
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, serving.cancel)
+    if gate.shared.ring_check is not None:
+        gate.shared.ring_check.refused = lambda error: (serving.cancel(), None)[1]
     try:
         async with gate:
             await serve_stdio(door, gate.wait_ready, max_bytes=settings.server.max_body_bytes)

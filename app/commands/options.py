@@ -17,6 +17,8 @@ from wicketgate.errors import ConfigError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+with_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON document, and nothing else.")
+
 
 def with_config(command: F) -> F:
     """Adds ``--config``. The command gets the file that is named, found, or None.

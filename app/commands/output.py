@@ -3,25 +3,31 @@ OPS-5)."""
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
-from app.printable import printable, printable_text
+from app.printable import count as count
+from app.printable import printable as printable
+from app.printable import printable_text as printable_text
 from wicketgate.catalog.card import one_line
 from wicketgate.catalog.pins import Difference, Screened
 from wicketgate.catalog.written_words import WordsGap
 from wicketgate.log_text import Redactor
 
-__all__ = [
-    "bounded_line",
-    "gap_lines",
-    "log_to_terminal",
-    "printable",
-    "printable_text",
-    "quarantine_lines",
-    "screened_lines",
-]
-
+if TYPE_CHECKING:
+    from rich.console import Console
 
 _MAX_LINE_CHARS = 400
+
+
+def console(*, stderr: bool = False) -> "Console":
+    """Returns a console that respects NO_COLOR and TERM, and is plain if there is no terminal.
+
+    It reads no markup. Foreign texts go through ``printable`` first.
+    """
+    from rich.console import Console  # here, because most commands do not need it
+
+    return Console(stderr=stderr, highlight=False, markup=False, emoji=False, soft_wrap=True)
 
 
 def bounded_line(text: str) -> str:
@@ -38,7 +44,7 @@ class TerminalFormatter(logging.Formatter):
         self._redact = Redactor()
 
     def format(self, record: logging.LogRecord) -> str:
-        # What follows a line break is set in, so that no server can write a line that looks like one of ours.
+        # Text after a line break is indented, so that no server can imitate a line of this program.
         return printable_text(self._redact(super().format(record))).replace("\n", "\n    ")
 
 
@@ -54,13 +60,18 @@ class _NoRepeats(logging.Filter):
         return last != self._last
 
 
-def log_to_terminal() -> None:
-    """Logs warnings to stderr. A command that serves replaces this by its own log."""
+@contextmanager
+def terminal_log() -> Iterator[None]:
+    """Logs warnings to stderr while the context is open. A command that serves replaces this by its own log."""
     handler = logging.StreamHandler()
     handler.addFilter(_NoRepeats())
     handler.setLevel(logging.WARNING)
     handler.setFormatter(TerminalFormatter())
     logging.getLogger().addHandler(handler)
+    try:
+        yield
+    finally:
+        logging.getLogger().removeHandler(handler)
 
 
 def quarantine_lines(differences: Sequence[Difference]) -> Iterator[str]:
@@ -77,7 +88,7 @@ def _difference_lines(differences: Sequence[Difference]) -> Iterator[str]:
     for difference in differences:
         match difference.kind:
             case "gone":
-                yield f"- {difference.tool}: pinned, but not there any more"
+                yield f"- {difference.tool}: pinned, but the server no longer has it"
             case "suspicious":
                 yield f"! {difference.tool}: {'; '.join(difference.signs)}"
             case kind:
@@ -99,13 +110,13 @@ def _screened_lines(screened: Mapping[str, Screened]) -> Iterator[str]:
             if name not in each.held:
                 yield f"suspicious: {server}:{name}: {'; '.join(signs)}"
         for name in each.gone:
-            yield f"gone: {server}:{name}: pinned, but not there any more"
+            yield f"gone: {server}:{name}: pinned, but the server no longer has it"
 
 
 _GAPS = {
     "new": "+ {}: has no words yet",
     "changed": "~ {}: its definition changed since its words were written",
-    "gone": "- {}: has words, but is not there any more",
+    "gone": "- {}: has words, but no longer exists",
 }
 _MOST_GAPS = 50
 

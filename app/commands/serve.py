@@ -1,6 +1,5 @@
 """``wicketgate serve``: the listening socket, the loop and the server. ``app.lifespan`` does the rest."""
 
-import asyncio
 import logging
 import os
 import resource
@@ -9,9 +8,9 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
-from app.late_doors import LateDoors
+import uvloop
+
 from app.lifespan import Greeting, OwnServer, Program
 from app.main import create_app
 from app.port.connections import ConnectionCounts, Connections, connection_limits
@@ -42,7 +41,7 @@ def serve_until_stopped(
     """
     with remembered_hangup():
         if workers > 1:
-            from app.workers.several import check_shared, serve_with_workers
+            from app.workers.supervisor import check_shared, serve_with_workers
 
             check_shared(settings, workers)
         listener = open_listener(settings.server.host, settings.server.port, os.environ)
@@ -66,6 +65,8 @@ def _serve(
 
     def fail(error: ConfigError) -> None:
         failures.append(error)
+        # The command shows the reason in one line. The server would add a traceback.
+        logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
         signal.raise_signal(signal.SIGTERM)
 
     connections = _connections(settings.server)
@@ -73,11 +74,6 @@ def _serve(
     with without_collections():
         app = create_app(settings, program=Program(load, watched, server, greeting, place))
     gate: Gate = app.state.gate
-    doors: LateDoors = app.state.doors
-
-    async def ready() -> None:
-        await gate.wait_ready()
-        await doors.wait_ready()
 
     def begin_drain(drain_s: float) -> None:
         if gate.drain.phase == "draining":  # asked for a second time
@@ -91,7 +87,7 @@ def _serve(
             settling=gate.drain.settle,
             stopping=begin_drain,
             drained=gate.drain.wait,
-            ready=ready,
+            ready=gate.wait_ready,
             cut=CUT if place is not None else None,
             is_least=partial(place.loads.is_least, place.number) if place is not None else None,
         )
@@ -100,12 +96,14 @@ def _serve(
             listener,
             stop,
             connections,
-            listening=doors.begin,
-            stuck_reader_s=settings.engine.stuck_reader_s,
             debug=settings.server.log_level == "debug",
         )
 
-    served = _runner()(run())
+    try:
+        served = uvloop.run(run())
+    except SystemExit:  # the server's answer to a failed start
+        if not failures:
+            raise
     if failures:
         raise failures[0]
     return 0 if served else 1
@@ -116,7 +114,7 @@ def _connections(server: ServerSettings) -> Connections:
     if files == resource.RLIM_INFINITY:
         files = sys.maxsize
     trusted = TrustedProxies(server.trusted_proxies)
-    limits = connection_limits(server.max_connections, server.max_connections_per_address, files, trusted.trusts)
+    limits = connection_limits(server.max_connections, files, trusted.trusts)
     if server.max_connections is not None and limits.most < server.max_connections:
         log.warning(
             "server.max_connections is %s, but the process may open %s files only: %s connections are kept",
@@ -125,12 +123,3 @@ def _connections(server: ServerSettings) -> Connections:
             limits.most,
         )
     return Connections(limits, ConnectionCounts())
-
-
-def _runner() -> Callable[[Any], bool]:
-    """Returns ``uvloop.run`` if it is installed, otherwise that of asyncio."""
-    try:
-        import uvloop
-    except ImportError:
-        return asyncio.run
-    return uvloop.run

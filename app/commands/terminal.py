@@ -12,14 +12,14 @@ import click
 
 from app.commands.groups import exit_codes
 from app.commands.options import asked_url, parse_identity, with_config, with_identity
-from app.commands.output import printable, printable_text
+from app.commands.output import count, printable, printable_text
 from wicketgate.config.settings import Settings
 from wicketgate.config.settings_file import load_settings
 from wicketgate.daemon_threads import DaemonThreads
 from wicketgate.errors import HydrateFailed
 
 if TYPE_CHECKING:  # brings an HTTP client, which most commands do not need
-    from app.commands.gate_client import GateClient, ToolAnswer
+    from app.commands.gate_client import AskedGate, ToolAnswer
 
 _MOST_TYPED = 65_536
 
@@ -41,7 +41,7 @@ def _where(command: F) -> F:
 @click.option(
     "--top-k",
     type=click.IntRange(1, 50),
-    help="How many cards at most, for words.  [default: as many as the scores deserve]",
+    help="The most cards to show for words.  [default: depends on their scores]",
 )
 @_as_json
 @_where
@@ -49,7 +49,7 @@ def browse(what: str, top_k: int | None, as_json: bool, **where: Any) -> None:
     """Find tools by words, or by a path.
 
     'wicketgate browse /' lists the namespaces. In a terminal the best tool comes first, and ids are as short as
-    'wicketgate execute' takes them; a pipe gets the text that a model reads.
+    'wicketgate execute' accepts them. Into a pipe it writes the text that a model reads.
 
     \b
     wicketgate browse "find a customer"
@@ -69,7 +69,7 @@ def browse(what: str, top_k: int | None, as_json: bool, **where: Any) -> None:
 def execute(tool_id: str, args: str, dry_run: bool, as_json: bool, **where: Any) -> None:
     """Run the tool TOOL_ID with ARGS, a JSON object.
 
-    The id may come without its #hash where it names one tool. '-' in the place of ARGS reads them from stdin.
+    You may omit the #hash of the id if the rest names one tool. With '-' as ARGS, they are read from stdin.
 
     \b
     wicketgate execute --config wicketgate.yaml shop:search_customers '{"words": "Ada"}'
@@ -108,14 +108,14 @@ def chat(message: str | None, as_json: bool, **where: Any) -> None:
     _run(where, lambda gate: _converse(gate, message, as_json))
 
 
-async def _browse(gate: "GateClient", arguments: Mapping[str, Any], as_json: bool) -> int:
+async def _browse(gate: "AskedGate", arguments: Mapping[str, Any], as_json: bool) -> int:
     if as_json or not sys.stdout.isatty():
         return await _show(gate, "tool_browse", arguments, as_json)
     answer = await gate.call("tool_browse", arguments)
     if answer.is_error:
         _print_error(answer)
         return 1
-    from app.commands.cards import print_cards
+    from app.commands.transcript import print_cards
 
     cards = answer.structured.get("cards") or []
     tools = [str(card.get("id")) for card in cards if card.get("kind") != "internal"]
@@ -123,7 +123,7 @@ async def _browse(gate: "GateClient", arguments: Mapping[str, Any], as_json: boo
     return 0
 
 
-async def _show(gate: "GateClient", tool: str, arguments: Mapping[str, Any], as_json: bool) -> int:
+async def _show(gate: "AskedGate", tool: str, arguments: Mapping[str, Any], as_json: bool) -> int:
     answer = await gate.call(tool, arguments)
     if as_json:
         click.echo(_line(answer.structured))
@@ -159,8 +159,8 @@ def _print_error(answer: "ToolAnswer") -> None:
         click.echo(printable_text(json.dumps(details, ensure_ascii=False, indent=2)), err=True)
 
 
-async def _converse(gate: "GateClient", message: str | None, as_json: bool) -> int:
-    from app.commands.transcript import Transcript
+async def _converse(gate: "AskedGate", message: str | None, as_json: bool) -> int:
+    from app.commands.transcript import ChatLines
 
     asking = DaemonThreads(1, "question")  # a Ctrl-C does not wait for the line that nobody will type
     conversation, messages = f"cli_{secrets.token_hex(8)}", list[dict[str, str]]()
@@ -175,7 +175,7 @@ async def _converse(gate: "GateClient", message: str | None, as_json: bool) -> i
         metadata = {"correlation_id": f"cli_{secrets.token_hex(8)}", "conversation_id": conversation}
         # One run: print its events, keep its text for the conversation.
         texts: list[str] = []
-        failed, transcript = False, Transcript()
+        failed, transcript = False, ChatLines()
         async for name, data in gate.chat({"messages": messages, "metadata": metadata}):
             failed = failed or name == "error"
             if name == "text-delta":
@@ -212,28 +212,22 @@ def _json(text: str, what: str, example: str) -> Any:
         raise click.UsageError(f"{what} is not JSON{at}; it looks like '{example}', in single quotes") from None
 
 
-def _run(where: Mapping[str, Any], work: Callable[["GateClient"], Coroutine[None, None, int]]) -> None:
-    from app.commands.gate_client import GateFailed, open_gate
+def _run(where: Mapping[str, Any], work: Callable[["AskedGate"], Coroutine[None, None, int]]) -> None:
+    from app.commands.gate_client import open_gate
 
     # Choose the gate.
     config, url = where["config"], asked_url(where["url"])
     if not url and config is None:
         raise click.UsageError(
-            "there is no ./wicketgate.yaml: --config FILE starts a gate here, --url URL asks one that runs"
+            "./wicketgate.yaml does not exist: start a gate with --config FILE, or ask a running one with --url URL"
         )
     identity = parse_identity(where["actor"], where["permissions"], where["roles"])
     settings = Settings() if url else load_settings(config)
     if not url:
-        number = len(settings.upstreams)
-        click.echo(f"Connecting to {number} upstream{'' if number == 1 else 's'} ...", err=True)
+        click.echo(f"Connecting to {count(len(settings.upstreams), 'upstream')} ...", err=True)
 
     async def open_and_work() -> int:
         async with open_gate(settings, identity, url, where["key"]) as gate:
             return await work(gate)
 
-    # Work.
-    try:
-        sys.exit(asyncio.run(open_and_work()))
-    except GateFailed as failure:
-        click.echo(f"wicketgate: {failure}", err=True)
-        sys.exit(1)
+    sys.exit(asyncio.run(open_and_work()))

@@ -36,7 +36,7 @@ async def words(settings: Settings, *, diff: bool, model: str | None = None) -> 
         items, declared = gate.runtime.catalog().items.values(), gate.runtime.declared()
         silent = [server for server in gate.fleet.statuses() if server not in declared]
     for server in silent:
-        click.echo(f"{server}: gave no tools; their words stay unchanged", err=True)
+        click.echo(f"{server}: returned no tools; their words stay unchanged", err=True)
     found = gaps(written, items, silent)
     asked = [gap.item for gap in found if gap.item is not None]
     if diff or not found:

@@ -2,8 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
 from typing import Any
 
 import httpx
@@ -11,7 +10,6 @@ import httpx
 from app.conform.transcript import EventStream, Transcript, read_stream
 
 PATH = "/engine/chat"
-MAX_BODY_BYTES = 64 * 1024 * 1024
 MAX_ALL_BYTES = 256 * 1024 * 1024
 """Of all answers together."""
 # A stream that lasts this many times the longest silence counts as endless.
@@ -46,8 +44,8 @@ class EngineClient:
     ) -> Transcript:
         """Send *content* (bytes as they are, everything else as JSON) and read the answer to its end.
 
-        Nothing that an engine does in one answer raises: the transcript holds it. Raises TooMuch when all answers
-        together are beyond ``MAX_ALL_BYTES``.
+        Returns what an engine does, a broken answer too. Raises TooMuch if all answers together are beyond
+        ``MAX_ALL_BYTES``.
         """
         status, got, body, reads, broken = 0, httpx.Headers(), bytearray(), 0, ""
         raw = content if isinstance(content, bytes) else json.dumps(content).encode()
@@ -62,9 +60,8 @@ class EngineClient:
                 async for piece in response.aiter_bytes():
                     body += piece
                     reads += 1
-                    if len(body) > MAX_BODY_BYTES:
-                        broken = f"more than {MAX_BODY_BYTES} bytes"
-                        break
+                    if len(body) > self._bytes_left:
+                        raise TooMuch
         except TimeoutError:
             broken = f"not at its end after {self._limit_s:g} s"
         except httpx.HTTPError as error:
@@ -72,8 +69,6 @@ class EngineClient:
         names = {name.lower(): value for name, value in got.items()}
         self._bytes_left -= len(body)
         self.transcripts.append(Transcript(label, status, names, bytes(body), reads, broken))
-        if self._bytes_left < 0:
-            raise TooMuch
         return self.transcripts[-1]
 
     async def hang_up(self, body: Mapping[str, Any]) -> bool:
@@ -92,9 +87,3 @@ class EngineClient:
     def _headers(self, authorized: bool) -> dict[str, str]:
         bearer = {"Authorization": f"Bearer {self.key}"} if authorized and self.key else {}
         return {"Content-Type": "application/json"} | bearer
-
-
-@asynccontextmanager
-async def connected(url: str, key: str | None, timeout_s: float) -> AsyncIterator[EngineClient]:
-    async with httpx.AsyncClient(timeout=timeout_s, trust_env=False, follow_redirects=False) as http:
-        yield EngineClient(http, url, key, timeout_s)

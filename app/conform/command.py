@@ -4,6 +4,7 @@ import asyncio
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -36,16 +37,7 @@ import click
 )
 @click.option("--report", type=click.Path(dir_okay=False, path_type=Path), help="Write the findings as JSON here.")
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON, instead of lines.")
-def conform(
-    url: str,
-    key: str | None,
-    prompt: str,
-    tool_prompt: str | None,
-    timeout_s: float,
-    deadline_s: float,
-    report: Path | None,
-    as_json: bool,
-) -> None:
+def conform(url: str, report: Path | None, as_json: bool, **options: Any) -> None:
     """Check any engine at URL against the chat contract, from outside.
 
     It asks POST URL/engine/chat, and with it the model, some twenty times. One line for each requirement, with the case
@@ -59,9 +51,7 @@ def conform(
     from app.conform.examine import CannotExamine, examine
 
     try:
-        found = asyncio.run(
-            examine(url, key, prompt=prompt, tool_prompt=tool_prompt, timeout_s=timeout_s, deadline_s=deadline_s)
-        )
+        found = asyncio.run(examine(url, **options))
     except CannotExamine as error:
         click.echo(f"wicketgate: {error}", err=True)
         sys.exit(2)

@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from app.conform.client import MAX_ALL_BYTES, EngineClient, TooMuch, connected
+import httpx
+
+from app.conform.client import MAX_ALL_BYTES, PATH, EngineClient, TooMuch
 from app.conform.grammar import RULES, judge_streams, not_refused, refusal_faults
 from app.conform.transcript import EventStream, Finding, Report, Transcript, Verdict, judge, not_testable, read_stream
 
@@ -73,7 +75,8 @@ async def examine(
     *large_bytes* is the size of the body that the engine must find too large.
     """
     _check_arguments(url, key)
-    async with connected(url.rstrip("/").removesuffix("/engine/chat"), key, timeout_s) as client:
+    async with httpx.AsyncClient(timeout=timeout_s, trust_env=False, follow_redirects=False) as http:
+        client = EngineClient(http, url.rstrip("/").removesuffix(PATH), key, timeout_s)
         findings: list[Finding] = []
         unfinished = ""
         try:
@@ -272,61 +275,54 @@ _CALL = {"id": "c1", "type": "function", "function": {"name": "look", "arguments
 _META = {"correlation_id": "conform-0"}
 
 
+_REFUSED = {
+    "CHAT-2": "a body that is not JSON is 400",
+    "CHAT-3": "a body that is not an object is 400",
+    "CHAT-4": "missing messages are 400",
+    "CHAT-5": "an empty list of messages is 400",
+    "CHAT-6": "messages that are malformed are 400",
+    "CHAT-7": "an unknown role is 400",
+    "CHAT-8": "content that is neither a text nor text parts is 400",
+    "CHAT-10": "missing metadata is 400: the correlation id is required",
+    "CHAT-11": "metadata without a usable correlation id is 400",
+    "CHAT-12": "an unknown trigger is 400",
+    "CHAT-14": "client_context that is not an object is 400",
+}
+_ACCEPTED = {
+    "CHAT-9": "empty content is taken",
+    "E14b": "client_context is taken, whatever it holds",
+    "CHAT-17": "an assistant's message last, or a system message alone, is passed on",
+}
 # Bytes are sent as they are, everything else as JSON.
-_REFUSED: tuple[tuple[str, str, Mapping[str, Any]], ...] = (
-    ("CHAT-2", "a body that is not JSON is 400", {"{bad": b"{bad", "a cut body": b'{"messages": [{"role": "user"'}),
-    (
-        "CHAT-3",
-        "a body that is not an object is 400",
-        {"an array": [], "a string": "x", "an empty body": b"", "null": None},
-    ),
-    ("CHAT-4", "missing messages are 400", {"no messages": {}, "only metadata": {"metadata": _META}}),
-    ("CHAT-5", "an empty list of messages is 400", {"no message": with_messages()}),
-    (
-        "CHAT-6",
-        "messages that are malformed are 400",
-        {
-            "messages as text": {"messages": "hi", "metadata": _META},
-            "a number for a message": with_messages(5),
-            "no role": with_messages({"content": "hi"}),
-            "no content": with_messages({"role": "user"}),
-        },
-    ),
-    ("CHAT-7", "an unknown role is 400", {"role robot": with_messages({"role": "robot", "content": "hi"})}),
-    (
-        "CHAT-8",
-        "content that is neither a text nor text parts is 400",
-        {
-            "content 5": with_messages({"role": "user", "content": 5}),
-            "content null": with_messages({"role": "user", "content": None}),
-        },
-    ),
-    ("CHAT-10", "missing metadata is 400: the correlation id is required", {"no metadata": {"messages": [_USER]}}),
-    (
-        "CHAT-11",
-        "metadata without a usable correlation id is 400",
-        {
-            "metadata as text": {"messages": [_USER], "metadata": "x"},
-            "metadata as a list": {"messages": [_USER], "metadata": [1]},
-            "empty metadata": {"messages": [_USER], "metadata": {}},
-            "an empty correlation id": with_messages(_USER, correlation_id=""),
-            "a number for a correlation id": with_messages(_USER, correlation_id=7),
-        },
-    ),
-    ("CHAT-12", "an unknown trigger is 400", {"trigger cron": asking("hi", trigger="cron")}),
-    ("CHAT-14", "client_context that is not an object is 400", {"client_context 5": asking("hi", client_context=5)}),
-)
-_ACCEPTED: tuple[tuple[str, str, Mapping[str, Any]], ...] = (
-    ("CHAT-9", "empty content is taken", {"content ''": asking("")}),
-    ("E14b", "client_context is taken, whatever it holds", {"a context": asking("hi", client_context={"path": "/f"})}),
-    (
-        "CHAT-17",
-        "an assistant's message last, or a system message alone, is passed on",
-        {
-            "assistant last": with_messages(_USER, {"role": "assistant", "content": "and"}),
-            "system alone": with_messages({"role": "system", "content": "Say hello."}),
-        },
-    ),
+_BODIES: tuple[tuple[str, str, Any], ...] = (
+    ("CHAT-2", "{bad", b"{bad"),
+    ("CHAT-2", "a cut body", b'{"messages": [{"role": "user"'),
+    ("CHAT-3", "an array", []),
+    ("CHAT-3", "a string", "x"),
+    ("CHAT-3", "an empty body", b""),
+    ("CHAT-3", "null", None),
+    ("CHAT-4", "no messages", {}),
+    ("CHAT-4", "only metadata", {"metadata": _META}),
+    ("CHAT-5", "no message", with_messages()),
+    ("CHAT-6", "messages as text", {"messages": "hi", "metadata": _META}),
+    ("CHAT-6", "a number for a message", with_messages(5)),
+    ("CHAT-6", "no role", with_messages({"content": "hi"})),
+    ("CHAT-6", "no content", with_messages({"role": "user"})),
+    ("CHAT-7", "role robot", with_messages({"role": "robot", "content": "hi"})),
+    ("CHAT-8", "content 5", with_messages({"role": "user", "content": 5})),
+    ("CHAT-8", "content null", with_messages({"role": "user", "content": None})),
+    ("CHAT-10", "no metadata", {"messages": [_USER]}),
+    ("CHAT-11", "metadata as text", {"messages": [_USER], "metadata": "x"}),
+    ("CHAT-11", "metadata as a list", {"messages": [_USER], "metadata": [1]}),
+    ("CHAT-11", "empty metadata", {"messages": [_USER], "metadata": {}}),
+    ("CHAT-11", "an empty correlation id", with_messages(_USER, correlation_id="")),
+    ("CHAT-11", "a number for a correlation id", with_messages(_USER, correlation_id=7)),
+    ("CHAT-12", "trigger cron", asking("hi", trigger="cron")),
+    ("CHAT-14", "client_context 5", asking("hi", client_context=5)),
+    ("CHAT-9", "content ''", asking("")),
+    ("E14b", "a context", asking("hi", client_context={"path": "/f"})),
+    ("CHAT-17", "assistant last", with_messages(_USER, {"role": "assistant", "content": "and"})),
+    ("CHAT-17", "system alone", with_messages({"role": "system", "content": "Say hello."})),
 )
 _UNPAIRED = {
     "a tool message without tool_call_id": with_messages(_USER, {"role": "tool", "content": "x"}),
@@ -343,12 +339,17 @@ _BAD_CREDENTIALS = {
 _IDENTITY = {"identity headers alone": {"X-Actor-ID": "root", "X-Actor-Permissions": "*", "X_Actor_ID": "root"}}
 _AS_TEXT = {"Content-Type": "text/plain"}
 
+
+def _bodies(wanted: str) -> Mapping[str, Any]:
+    return {label: body for case, label, body in _BODIES if case == wanted}
+
+
 # The last three judge everything that was seen before them.
 PROBES: tuple[tuple[str, str, Probe], ...] = (
     ("CHAT-1", "the answer is a stream, 200 text/event-stream", collected),
     ("CHAT-30", "text is sent while the model speaks", incremental),
-    *((case, text, each(refused(400), requests)) for case, text, requests in _REFUSED),
-    *((case, text, each(no_stream, requests)) for case, text, requests in _ACCEPTED),
+    *((case, text, each(refused(400), _bodies(case))) for case, text in _REFUSED.items()),
+    *((case, text, each(no_stream, _bodies(case))) for case, text in _ACCEPTED.items()),
     ("CHAT-13", "the trigger makes no difference", triggers),
     ("CHAT-15", "tools and model in the body have no effect", unknown_fields),
     ("ACCESS-1", "without a valid credential it is 401", without_credential(_BAD_CREDENTIALS)),

@@ -7,7 +7,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from app.console.everywhere import Elsewhere, Everywhere, State
 from app.console.servers import NotPossible
 from wicketgate.catalog.definition_change import definition_digest
 from wicketgate.catalog.pins import Declared, Difference, accept, address_of, differences
@@ -16,6 +15,7 @@ from wicketgate.errors import ConfigError
 from wicketgate.gate import Gate
 from wicketgate.gateway.audit import AuditOutcome
 from wicketgate.ports import CallContext
+from wicketgate.storage.news import Facts
 
 log = logging.getLogger("wicketgate.console")
 
@@ -36,12 +36,12 @@ class Accepting:
     def __init__(self, gate: Gate) -> None:
         self._gate = gate
         self._turn = asyncio.Lock()
-        self._everywhere = Everywhere(gate, "accept", self._for_peer)
+        gate.shared.news.on("accepted", self._heard)
 
-    async def accept(self, source: str, name: str, digest: str, context: CallContext) -> Elsewhere:
+    async def accept(self, source: str, name: str, digest: str, context: CallContext) -> None:
         """Accepts the definition *name* of *source*, such as ``rec`` or ``rec/prompts``, if *digest* is still that of
-        it, and puts it in force here and elsewhere; an empty one takes away the pin of what is gone. The acceptance is
-        recorded. Raises NotPossible."""
+        it, and puts it in force here; the other processes follow. An empty one takes away the pin of what is gone. The
+        acceptance is recorded. Raises NotPossible."""
         file = self._gate.settings.pins.file
         if file is None:
             raise NotPossible(409, _NO_FILE)
@@ -56,24 +56,23 @@ class Accepting:
             what = f"{kind}, accepted as {digest[:_DIGEST_SHOWN]}" if digest else f"{kind}, its pin taken away"
             self._record(source, name, what, context)
             try:
-                await self._gate.read_pins()
+                await self._gate.applied.read_pins()
             except ConfigError as error:
                 log.error("%s:%s was accepted, but is not in force: %s", source, name, error)
                 raise NotPossible(409, _NOT_IN_FORCE) from None
         log.info("%s:%s was accepted in the console", source, name)
-        elsewhere = await self._everywhere.elsewhere({"source": source, "name": name, "digest": digest})
-        if elsewhere.shortfall:
-            log.warning("%s:%s was accepted, but: %s", source, name, elsewhere.shortfall)
-        return elsewhere
+        await self._gate.shared.news.tell("accepted", source=source, name=name, digest=digest)
 
-    async def _for_peer(self, wanted: Mapping[str, Any]) -> State:
-        """Puts in force here what a peer has accepted; in the lock file of this process too, where that is another
-        file than the peer's."""
-        source, name, digest = wanted["source"], wanted["name"], wanted["digest"]
+    async def _heard(self, facts: Facts) -> None:
+        """Puts in force here what another process has accepted. Writes the lock file of this process too, if it is
+        another file than that of the other process."""
+        if facts["by"] == self._gate.shared.process.id:
+            return
+        source, name, digest = str(facts["source"]), str(facts["name"]), str(facts["digest"])
         file = self._gate.settings.pins.file
         if file is None:
             log.error("%s:%s was accepted elsewhere: %s", source, name, _NO_FILE)
-            return "failed"
+            return
         try:
             async with self._turn:
                 pins = await asyncio.to_thread(read_lock, Path(file))
@@ -81,11 +80,9 @@ class Accepting:
                 if (pin.sha256 if pin is not None else "") != digest:
                     declared = await self._declared(source)
                     await asyncio.to_thread(partial(accept_one, Path(file), declared, source, name, digest))
-                await self._gate.read_pins()
+                await self._gate.applied.read_pins()
         except (ConfigError, NotPossible) as error:
             log.error("%s:%s was accepted elsewhere, but is not in force here: %s", source, name, error)
-            return "failed"
-        return "changed"
 
     async def _declared(self, source: str) -> Declared:
         """The definitions that the upstream of *source* declares now, if it is there. Raises NotPossible."""
@@ -99,7 +96,7 @@ class Accepting:
     def _record(self, source: str, name: str, detail: str, context: CallContext, *, failed: bool = False) -> None:
         server = source.partition("/")[0]
         outcome: AuditOutcome = "failed" if failed else "allowed"
-        self._gate.audit_events.operated("accept", context, server, detail, outcome, tool_id=f"{source}:{name}")
+        self._gate.records.events.operated("accept", context, server, detail, outcome, tool_id=f"{source}:{name}")
 
 
 def accept_one(path: Path, declared: Declared, source: str, name: str, digest: str) -> str:

@@ -33,7 +33,7 @@ FILTERS = ("tool", "server", "actor", "outcome", "code", "operation", "q")
 
 
 class BadCursor(Exception):
-    """The cursor is none of ours."""
+    """The cursor was not issued by this gate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class Filters:
 
     @property
     def nobody(self) -> bool:
-        """True if the caller asks for the records of somebody else."""
+        """True if the caller asks for the records of someone else."""
         return self.actor_only is not None and self.texts.get("actor", self.actor_only) != self.actor_only
 
 
@@ -110,11 +110,11 @@ async def list_calls(gate: Gate, filters: Filters, cursor: str, limit: int, read
         return {"calls": [], "next_cursor": None, "older": "none"}
     shown: list[dict[str, Any]] = []
     if before is None:
-        kept = list(islice(_fitting(gate.traffic.records(in_memory), filters), limit + 1))
+        kept = list(islice(_fitting(gate.records.traffic.records(in_memory), filters), limit + 1))
         shown = [_of_record(each.record) for each in kept[:limit]]
         if len(kept) > limit:
             return {"calls": shown, "next_cursor": f"m{kept[limit - 1].number}", "older": "memory"}
-    if gate.audit_reader is None:
+    if gate.records.reader is None:
         return {"calls": shown, "next_cursor": None, "older": "none"}
     # What the memory has is not repeated.
     known, until = _known(gate)
@@ -140,10 +140,10 @@ async def _read_older(
 ) -> tuple[list[Row], tuple[str, str] | None]:
     """Returns *limit* rows at most, and the place after the last one; None if there are no more. Raises NotRead and
     ReadingsFull."""
-    assert gate.audit_reader is not None
+    assert gate.records.reader is not None
     found: list[Row] = []
     for _ in range(_ROUNDS):
-        rows = await gate.audit_reader.read(filters.wanted(before, until), MAX_LIMIT, reader)
+        rows = await gate.records.reader.read(filters.wanted(before, until), MAX_LIMIT, reader)
         for row in rows:
             if len(found) >= limit:
                 return found, before
@@ -159,7 +159,7 @@ async def _read_older(
 def _known(gate: Gate) -> tuple[frozenset[str], float | None]:
     """The marks of the records in memory, and the moment after which there are only these: what is older had ended
     when the oldest of them did."""
-    records = [kept.record for kept in gate.traffic.records()]
+    records = [kept.record for kept in gate.records.traffic.records()]
     marks = frozenset(_mark(timestamp(each.at), each.operation, each.call_id) for each in records)
     oldest = records[-1] if records else None
     return marks, None if oldest is None else oldest.at + oldest.duration_ms / 1_000
@@ -196,13 +196,13 @@ async def one_call(gate: Gate, call_id: str, readable: Readable, reader: str) ->
             marks.add(mark)
             found.append(record)
 
-    for kept in gate.traffic.records():
+    for kept in gate.records.traffic.records():
         if kept.record.call_id == call_id:
             take(_of_record(kept.record))
     unread = False
-    if gate.audit_reader is not None:
+    if gate.records.reader is not None:
         try:
-            for row in await gate.audit_reader.read(Wanted({"call_id": call_id}), _MOST_OF_CALL, reader):
+            for row in await gate.records.reader.read(Wanted({"call_id": call_id}), _MOST_OF_CALL, reader):
                 take(_of_row(row))
         except NotRead:
             unread = True

@@ -31,19 +31,19 @@ Row = dict[str, Any]
 
 
 def whole_configuration(gate: Gate) -> Mapping[str, Any]:
-    settings, state = gate.settings, gate.storage_state()
-    shown = _Shown(settings, gate.waiting)
+    settings, state = gate.settings, gate.shared.state()
+    shown = _Shown(settings, gate.applied.waiting)
     sections = [{"name": name, "rows": list(rows)} for name, rows in shown.sections()]
     redact, catalog = Redactor(settings.secrets()), gate.runtime.catalog()
     left_out = [f"{tool}: {reason}" for tool, reason in islice(tools_left_out(catalog).items(), _MOST_LINES)]
     return {
         "file": None if settings.from_file is None else str(settings.from_file),
         "loaded_at": gate.loaded_at,
-        "since": gate.traffic.since,
+        "since": gate.records.traffic.since,
         "sections": sections,
         "cut": shown.cut,
-        "waiting": list(gate.waiting),
-        "switched": dict(gate.switched),
+        "waiting": list(gate.applied.waiting),
+        "switched": dict(gate.applied.switched),
         "storage": {
             "kind": state.kind,
             "shown": redact(settings.storage.shown),
@@ -51,9 +51,9 @@ def whole_configuration(gate: Gate) -> Mapping[str, Any]:
             "shortfalls": list(state.shortfalls),
         },
         "catalog": {"version": catalog.version, "tools": len(catalog.tools)},
-        "unmatched": [redact(each)[:_MOST_CHARS] for each in gate.runtime.unmatched()[:_MOST_LINES]],
+        "unmatched": [redact(each)[:_MOST_CHARS] for each in gate.runtime.changes.unmatched()[:_MOST_LINES]],
         "left_out": [redact(each)[:_MOST_CHARS] for each in left_out],
-        "key_notes": gate.key_notes()[:_MOST_LINES],
+        "key_notes": gate.keys.notes()[:_MOST_LINES],
     }
 
 
@@ -159,12 +159,12 @@ class _Shown:
 
 def list_keys(gate: Gate) -> Mapping[str, Any]:
     """Returns the keys that callers hold, without their hashes, in the order of their ids."""
-    now, life = gate.traffic.now(), gate.key_life()
-    keys = sorted(gate.accepted_keys(), key=lambda key: key.id)
+    now, life = gate.records.traffic.now(), gate.keys.life()
+    keys = sorted(gate.keys.accepted(), key=lambda key: key.id)
     return {
         "keys": [_key(each, now, life[each.id].last_used) for each in keys[:MOST_KEYS]],
         "more": max(0, len(keys) - MOST_KEYS),
-        "since": gate.traffic.since,
+        "since": gate.records.traffic.since,
         "now": now,
     }
 

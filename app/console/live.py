@@ -5,7 +5,7 @@ Each page has a queue of its own. One that does not read in time is told that it
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 from wicketgate.access.identity import Identity
@@ -41,10 +41,12 @@ class Feed:
         self._pages: list[Page] = []
         self._looking = False
         self._ended = False
+        self._follow: Callable[[], Coroutine[Any, Any, None]] | None = None
+        self._following: asyncio.Task[None] | None = None
         gate.drain.follow(self.end)
-        gate.traffic.listen(self._called)
-        gate.traffic.listen_to_cost(self._cost)
-        gate.runtime.watch(self._catalog)
+        gate.records.traffic.listen(self._called)
+        gate.records.traffic.listen_to_cost(self._cost)
+        gate.runtime.changes.watch(self._catalog)
 
     def open(self, identity: Identity) -> "Page":
         """A page of this caller, which hears what it may see. Raises TooManyPages."""
@@ -54,10 +56,22 @@ class Feed:
         if not self._looking:
             # The states of upstreams are polled from here on, which a gate that nobody looks at is spared.
             self._looking = True
-            self._gate.on_upstream(self._upstream)
-        page = Page(identity, self._pages.remove)
+            self._gate.lifecycle.reports.listen(self._upstream)
+        page = Page(identity, self._left)
         self._pages.append(page)
+        if self._following is None and self._follow is not None:
+            self._following = asyncio.create_task(self._follow(), name="news for pages")
         return page
+
+    def while_open(self, follow: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Runs *follow* in a task while pages are open: a gate that nobody looks at is spared its cost."""
+        self._follow = follow
+
+    def _left(self, page: "Page") -> None:
+        self._pages.remove(page)
+        if not self._pages and self._following is not None:
+            self._following.cancel()
+            self._following = None
 
     def end(self) -> None:
         """End all streams, which would otherwise keep a stop waiting; no page is opened any more."""
@@ -84,7 +98,7 @@ class Feed:
                 page.put(("call", call_news(record)))
 
     def _cost(self) -> None:
-        traffic = self._gate.traffic
+        traffic = self._gate.records.traffic
         for page in self._pages:
             if page.everything:
                 cost = {"given": traffic.cost.shown, "naive": traffic.cost.naive}

@@ -14,12 +14,11 @@ from typing import Any
 
 from wicketgate.catalog.catalog import Catalog
 from wicketgate.catalog.clusters import Branch, Leaf
-from wicketgate.catalog.graph import is_root, parse_path
+from wicketgate.catalog.graph import is_root, parse_path, shown_children
 from wicketgate.catalog.selectable import SelectableItem
 from wicketgate.catalog.tool_id import ToolId, Visible
 from wicketgate.config.settings import Settings
 from wicketgate.config.settings.upstreams import UpstreamSettings
-from wicketgate.errors import PathNotFound
 from wicketgate.gate import Gate
 from wicketgate.ports import CallContext
 from wicketgate.tokens import estimate_tokens
@@ -148,70 +147,30 @@ def _kind(upstream: UpstreamSettings) -> str:
 def rows_at(catalog: Catalog, path: str, visible: Visible | None) -> list[Row]:
     """The rows of *path*, with their visible tools. Raises PathInvalid and PathNotFound."""
     segments = parse_path(path)
-    namespaces = catalog.graph.namespaces
-    if segments in ((), ("*",)):
-        rows = [row for place in namespaces.values() for row in _of_namespace(catalog, place.branch, visible)]
-        if len(rows) > MOST_ROWS:
-            whole = (_of_branch(catalog, place.branch, visible) for place in namespaces.values())
-            rows = [row for row in whole if row is not None]
-        return rows
-    node: Branch | Leaf | None = None
-    for segment in segments[:-1] if segments[-1] == "*" else segments:
-        if node is None:
-            place = namespaces.get(segment)
-            node = None if place is None else place.branch
-        else:
-            node = node.children.get(segment) if isinstance(node, Branch) else None
-        if node is None:
-            break
-    rows = [] if node is None else list(_children(catalog, node, visible))
-    if not rows:
-        raise PathNotFound("Nothing is at this path. Browse '/' for what there is.", path=path)
-    return rows
+    places = catalog.graph.places_at(segments, visible)
+    if is_root(segments):
+        rows = [row for place in places if isinstance(place, Branch) for row in _of_namespace(catalog, place, visible)]
+        if len(rows) <= MOST_ROWS:
+            return rows
+    return [_row(catalog, place, visible) for place in places]
 
 
 def _of_namespace(catalog: Catalog, branch: Branch, visible: Visible | None) -> Iterator[Row]:
     """A row for each cluster, and one for the tools beside them."""
-    clusters = [child for child in branch.children.values() if isinstance(child, Branch)]
-    shown = [row for cluster in clusters if (row := _of_branch(catalog, cluster, visible)) is not None]
-    beside = _seen([child.tool_id for child in branch.children.values() if isinstance(child, Leaf)], visible)
-    yield from sorted(shown, key=lambda row: row.label)
-    if beside:
-        label = f"other {len(beside)}" if shown else f"all {len(beside)}"
+    children = shown_children(branch, visible)
+    clusters = [child for child in children if isinstance(child, Branch)]
+    yield from (_row(catalog, cluster, visible) for cluster in clusters)
+    if beside := [child.tool_id for child in children if isinstance(child, Leaf)]:
+        label = f"other {len(beside)}" if clusters else f"all {len(beside)}"
         yield Row(branch.path, label, False, catalog.tools[beside[0]].server, beside)
 
 
-def _children(catalog: Catalog, node: Branch | Leaf, visible: Visible | None) -> Iterator[Row]:
-    if isinstance(node, Leaf):
-        if visible is None or visible(node.tool_id):
-            yield _of_leaf(catalog, node)
-        return
-    clusters = [child for child in node.children.values() if isinstance(child, Branch)]
-    for cluster in sorted(clusters, key=lambda each: each.path):
-        row = _of_branch(catalog, cluster, visible)
-        if row is not None:
-            yield row
-    leaves = [child for child in node.children.values() if isinstance(child, Leaf)]
-    for leaf in sorted(leaves, key=lambda each: each.tool_id):
-        if visible is None or visible(leaf.tool_id):
-            yield _of_leaf(catalog, leaf)
-
-
-def _of_branch(catalog: Catalog, branch: Branch, visible: Visible | None) -> Row | None:
-    tools = _seen(branch.tool_ids, visible)
-    if not tools:
-        return None
-    label = branch.path.rpartition("/")[2]
-    return Row(branch.path, label, False, catalog.items[tools[0]].server, tools)
-
-
-def _of_leaf(catalog: Catalog, leaf: Leaf) -> Row:
-    item = catalog.items[leaf.tool_id]
-    return Row(leaf.path, item.name, True, item.server, (leaf.tool_id,))
-
-
-def _seen(tool_ids: Sequence[ToolId], visible: Visible | None) -> list[ToolId]:
-    return [tool_id for tool_id in tool_ids if visible is None or visible(tool_id)]
+def _row(catalog: Catalog, place: Branch | Leaf, visible: Visible | None) -> Row:
+    if isinstance(place, Leaf):
+        item = catalog.items[place.tool_id]
+        return Row(place.path, item.name, True, item.server, (place.tool_id,))
+    tools = [tool_id for tool_id in place.tool_ids if visible is None or visible(tool_id)]
+    return Row(place.path, place.label, False, catalog.items[tools[0]].server, tools)
 
 
 def _draw(catalog: Catalog, visible: Visible | None, path: str, everything: bool) -> _Drawn:

@@ -3,20 +3,22 @@
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import asdict
 from itertools import islice
 from typing import Any, Literal
 
-from app.console.everywhere import Elsewhere, Everywhere, State
 from app.console.map import kinds_of
 from wicketgate.config.settings.upstreams import UpstreamSettings
 from wicketgate.errors import ConfigError
 from wicketgate.fleet.edge import KnownSecrets
-from wicketgate.fleet.member import Member, MemberState
+from wicketgate.fleet.member import MAX_QUEUED, Member, MemberState
 from wicketgate.gate import Gate
 from wicketgate.gateway.catalog_keeper import tools_left_out
 from wicketgate.log_text import Redactor
 from wicketgate.net.outgoing import shown_origin
-from wicketgate.ports import CallContext, HasLeftOut, HasNotes
+from wicketgate.ports import CallContext, HasLeftOut, HasNotes, UpstreamStatus
+from wicketgate.storage.store import StoreUnavailable
 
 log = logging.getLogger("wicketgate.console")
 
@@ -29,7 +31,7 @@ Action = Literal["reconnect", "enable", "disable"]
 ACTIONS: tuple[Action, ...] = ("reconnect", "enable", "disable")
 
 _DONE: Mapping[Action, str] = {
-    "reconnect": "connected anew",
+    "reconnect": "reconnected",
     "enable": "enabled until the next reload",
     "disable": "disabled until the next reload",
 }
@@ -44,7 +46,7 @@ class NotPossible(Exception):
 
 
 def list_servers(gate: Gate) -> Mapping[str, Any]:
-    """Returns the first MOST_SERVERS servers, those first that need somebody, and the number of the others."""
+    """Returns the first MOST_SERVERS servers, those first that need someone, and the number of the others."""
     told = _Told(gate)
     configured = {upstream.name: upstream for upstream in gate.settings.upstreams}
     names = [*gate.fleet.members, *(name for name in configured if name not in gate.fleet.members)]
@@ -52,17 +54,22 @@ def list_servers(gate: Gate) -> Mapping[str, Any]:
     return {
         "servers": sorted(servers, key=_urgency),
         "more": max(0, len(names) - MOST_SERVERS),
-        "now": gate.traffic.now(),
+        "now": gate.records.traffic.now(),
     }
 
 
-def whole_server(gate: Gate, name: str) -> Mapping[str, Any] | None:
-    """Returns all that is known of one server; None if there is none of this name."""
+async def whole_server(gate: Gate, name: str) -> Mapping[str, Any] | None:
+    """Returns all that is known of one server; None if there is none of this name. *outcomes* is None if the store is
+    unavailable."""
     settings = next((upstream for upstream in gate.settings.upstreams if upstream.name == name), None)
     if settings is None and name not in gate.fleet.members:
         return None
+    outcomes: list[dict[str, Any]] | None = None
+    with suppress(StoreUnavailable):
+        outcomes = [asdict(each) for each in await gate.switches.outcomes(name)]
     told = _Told(gate)
-    return {"now": gate.traffic.now(), **told.server(name, settings), **told.details(name, settings)}
+    facts = {**told.server(name, settings), **told.details(name, settings)}
+    return {"now": gate.records.traffic.now(), "outcomes": outcomes, **facts}
 
 
 def _urgency(server: Mapping[str, Any]) -> tuple[int, str]:
@@ -93,14 +100,14 @@ class _Told:
     def server(self, name: str, settings: UpstreamSettings | None) -> dict[str, Any]:
         member = self._gate.fleet.members.get(name)
         state = member.state() if member is not None else None
-        log_of = self._gate.server_logs.of(name) if settings is not None else None
+        log_of = self._gate.records.server_logs.of(name) if settings is not None else None
         return {
             "name": name,
             "kind": self._kinds.get(name, "embedded"),
             "target": self._target(settings, member),
             "configured": settings is not None,
             "enabled": member is not None,
-            "switched": name in self._gate.switched,
+            "switched": name in self._gate.applied.switched,
             "required": settings.required if settings is not None else False,
             **_state(state, self._troubles.get(name, "")),
             "tools": self._tools[name],
@@ -109,7 +116,7 @@ class _Told:
                 "taken": state.in_flight if state is not None else 0,
                 "most": settings.max_concurrent if settings is not None else None,
                 "queued": state.queued if state is not None else 0,
-                "most_queued": settings.max_queued if settings is not None else None,
+                "most_queued": MAX_QUEUED if settings is not None else None,
             },
             "ticks": [] if log_of is None else [(event.at, event.kind) for event in log_of.events],
         }
@@ -118,12 +125,10 @@ class _Told:
         member = self._gate.fleet.members.get(name)
         if settings is None:
             return {"events": [], "stderr": None, "stderr_lines": 0, **self._remarks(name, member)}
-        known, mask = self._gate.server_logs.of(name), _mask(settings, member)
-        # One process runs the server for several workers, and reads its stderr.
-        elsewhere = not settings.command or (self._gate.shared_stdio and not settings.per_worker)
+        known, mask = self._gate.records.server_logs.of(name), _mask(settings, member)
         return {
             "events": [{"at": event.at, "kind": event.kind, "why": event.why} for event in reversed(known.events)],
-            "stderr": None if elsewhere else [self._redact(mask(line)) for line in known.lines],
+            "stderr": [self._redact(mask(line)) for line in known.lines] if settings.command else None,
             "stderr_lines": known.wrote,
             **self._remarks(name, member),
         }
@@ -159,31 +164,22 @@ def _mask(settings: UpstreamSettings, member: Member | None) -> Callable[[str], 
     return member.masked if member is not None else KnownSecrets(settings.secrets()).mask_cut
 
 
+_DISABLED = MemberState(UpstreamStatus("waiting"), "closed", 0, 0, None, 0, 0, 0, 0)
+
+
 def _state(state: MemberState | None, trouble: str) -> dict[str, Any]:
-    if state is None:
-        return {
-            "state": "disabled",
-            "error": "",
-            "last_error": "",
-            "stale": False,
-            "connections": 0,
-            "connected_s": None,
-            "breaker": "closed",
-            "breaker_opened": 0,
-            "held_off": 0,
-            "turned_away": 0,
-        }
+    trouble, shown = (trouble, state) if state is not None else ("", _DISABLED)
     return {
-        "state": state.status.phase,
-        "error": state.status.report or trouble,
-        "last_error": state.status.last_error,
-        "stale": bool(trouble) or state.status.phase == "down",
-        "connections": state.connections,
-        "connected_s": None if state.connected_s is None else round(state.connected_s, 1),
-        "breaker": state.breaker,
-        "breaker_opened": state.breaker_opened,
-        "held_off": state.held_off,
-        "turned_away": state.turned_away,
+        "state": "disabled" if state is None else shown.status.phase,
+        "error": shown.status.report or trouble,
+        "last_error": shown.status.last_error,
+        "stale": bool(trouble) or shown.status.phase == "down",
+        "connections": shown.connections,
+        "connected_s": None if shown.connected_s is None else round(shown.connected_s, 1),
+        "breaker": shown.breaker,
+        "breaker_opened": shown.breaker_opened,
+        "held_off": shown.held_off,
+        "turned_away": shown.turned_away,
     }
 
 
@@ -192,11 +188,10 @@ class Operating:
 
     def __init__(self, gate: Gate) -> None:
         self._gate = gate
-        self._everywhere = Everywhere(gate, "operate", self._for_peer)
 
-    async def operate(self, name: str, action: Action, context: CallContext) -> tuple[str, Elsewhere]:
-        """Does *action* to the server, here and elsewhere, and records it. Returns what was done, and how it ended
-        elsewhere. Raises NotPossible."""
+    async def operate(self, name: str, action: Action, context: CallContext) -> str:
+        """Does *action* to the server, and records it. Returns what was done; the other processes follow. Raises
+        NotPossible."""
         gate = self._gate
         configured = any(upstream.name == name for upstream in gate.settings.upstreams)
         if not configured and name in gate.fleet.members:
@@ -205,38 +200,25 @@ class Operating:
             )
         if not configured:
             raise NotPossible(404, "There is no server of this name.")
+        done = _DONE[action]
         try:
-            changed = await self._do(name, action)
+            if not await self._do(name, action):
+                already = "It is disabled; enable it first." if action == "reconnect" else f"It is {action}d already."
+                raise NotPossible(409, already)
         except KeyError:
             raise NotPossible(404, "There is no server of this name.") from None
         except ConfigError as error:
             log.error("upstream %s: %s is not possible: %s", name, action, error)
-            gate.audit_events.operated("server", context, name, f"{action}: not applied", "failed")
+            gate.records.events.operated("server", context, name, f"{action}: not applied", "failed")
             raise NotPossible(409, "It was not done: the log of the gate says why. All stays as it was.") from None
-        # A state that another process has missed is mended by the same request again.
-        elsewhere = await self._everywhere.elsewhere({"name": name, "action": action})
-        if not changed and not elsewhere.changed:
-            already = "It is disabled; enable it first." if action == "reconnect" else f"It is {action}d already."
-            more = f" Of the others, {elsewhere.shortfall}." if elsewhere.shortfall else ""
-            raise NotPossible(409, already + more)
-        done = _DONE[action] if not elsewhere.shortfall else f"{_DONE[action]}; {elsewhere.shortfall}"
-        gate.audit_events.operated("server", context, name, done)
-        return done, elsewhere
+        except StoreUnavailable as error:
+            log.error("upstream %s: %s was done at this process alone: %s", name, action, error)
+            done += "; at this process alone, because the store is unavailable: do it again later"
+        gate.records.events.operated("server", context, name, done)
+        return done
 
     async def _do(self, name: str, action: Action) -> bool:
-        """Returns false if there was nothing to do. Raises KeyError and ConfigError."""
+        """Returns false if there was nothing to do. Raises KeyError, ConfigError and StoreUnavailable."""
         if action == "reconnect":
-            return await self._gate.reconnect(name)
-        return await self._gate.switch(name, enabled=action == "enable")
-
-    async def _for_peer(self, wanted: Mapping[str, Any]) -> State:
-        name, action = wanted["name"], next((each for each in ACTIONS if each == wanted["action"]), None)
-        if action is None:
-            return "failed"
-        try:
-            return "changed" if await self._do(name, action) else "same"
-        except KeyError:
-            log.error("upstream %s: %s is not possible: this process has no server of this name", name, action)
-        except ConfigError as error:
-            log.error("upstream %s: %s is not possible: %s", name, action, error)
-        return "failed"
+            return await self._gate.switches.reconnect(name)
+        return await self._gate.switches.switch(name, enabled=action == "enable")

@@ -1,11 +1,14 @@
 """One tool as the console shows it: card, definition, pin, policy, its last calls; and the tools that are quarantined
-(OPS-230, OPS-231)."""
+(OPS-230, OPS-231).
+
+It runs by the caller's own permissions, like any other call (OPS-232, OPS-233).
+"""
 
 import asyncio
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from time import perf_counter
+from typing import Any, NamedTuple
 
 from app.console.live import call_news
 from wicketgate.access.identity import Identity
@@ -13,10 +16,14 @@ from wicketgate.catalog.card import render_card
 from wicketgate.catalog.definition_change import compact_json, definition_digest
 from wicketgate.catalog.pins import Held, address_of
 from wicketgate.catalog.selectable import SelectableItem
-from wicketgate.errors import HydrateFailed
+from wicketgate.errors import GatewayError, HydrateFailed, UpstreamUnavailable
+from wicketgate.faces.long_calls import execution_result
+from wicketgate.faces.meta_tool import CONNECTING, dry_run_result, failure, json_result
 from wicketgate.gate import Gate
+from wicketgate.gateway.calls import CalledTool, DryRun
 from wicketgate.gateway.explain import explain
 from wicketgate.ports import CallContext
+from wicketgate.results.firewall import is_bulky
 from wicketgate.tokens import estimate_tokens
 
 MOST_HELD = 200
@@ -42,7 +49,7 @@ def whole_tool(
         raise HydrateFailed("No tool has this id.", path=tool_id)
     line = render_card(catalog.card(whole)) if whole in catalog.items else ""
     facts = catalog.hydrate(whole)
-    of_tool = gate.traffic.tool(whole)
+    of_tool = gate.records.traffic.tool(whole)
     recent = list(islice(_recent(gate, whole, None if everything else context.identity.actor), _MOST_RECENT))
     return {
         "id": whole,
@@ -82,7 +89,7 @@ def bounded(value: Any) -> Any:
 
 
 def _recent(gate: Gate, tool_id: str, actor: str | None) -> Iterator[Mapping[str, Any]]:
-    for kept in gate.traffic.records():
+    for kept in gate.records.traffic.records():
         record = kept.record
         if record.operation == "execute" and record.tool_id == tool_id and actor in (None, record.actor):
             yield call_news(record)
@@ -108,7 +115,7 @@ def _pin(gate: Gate, item: SelectableItem, *, may_accept: bool) -> dict[str, Any
 
 def _policy(gate: Gate, tool_id: str, context: CallContext, key: str) -> dict[str, Any]:
     """The policy on the tool for the holder of *key*; of an unknown one, for the caller. Raises HydrateFailed."""
-    keys = [each for each in gate.accepted_keys() if not each.suspended]
+    keys = [each for each in gate.keys.accepted() if not each.suspended]
     identity = next((each.identity for each in keys if key and each.id == key), context.identity)
     runtime = gate.runtime
     usable, lines = explain(
@@ -137,9 +144,8 @@ async def held_tools(gate: Gate, wanted: str = "", *, may_accept: bool) -> Mappi
     return {"held": rows, "more": max(0, len(found) - MOST_HELD)}
 
 
-@dataclass(frozen=True, slots=True)
-class _Told:
-    """*held* is None for a suspicious one that is in use."""
+class _Screened(NamedTuple):
+    """A tool or another offer. *held* is None for a suspicious one that is in use."""
 
     source: str
     name: str
@@ -147,33 +153,32 @@ class _Told:
     signs: tuple[str, ...]
 
 
-def _held(gate: Gate) -> Iterator[_Told]:
+def _held(gate: Gate) -> Iterator[_Screened]:
     for source, screened in sorted(gate.runtime.screened().items()):
         for name, held in sorted(screened.held.items()):
-            yield _Told(source, name, held, screened.flagged.get(name, ()))
+            yield _Screened(source, name, held, screened.flagged.get(name, ()))
         for name, signs in sorted(screened.flagged.items()):
             if name not in screened.held:
-                yield _Told(source, name, None, signs)
+                yield _Screened(source, name, None, signs)
 
 
-def _rows(gate: Gate, told: Sequence[_Told], *, may_accept: bool, whole: bool) -> list[dict[str, Any]]:
+def _rows(gate: Gate, told: Sequence[_Screened], *, may_accept: bool, whole: bool) -> list[dict[str, Any]]:
     pinned, declared = gate.runtime.pins().pins is not None, _declared_by_name(gate, {each.source for each in told})
     found = []
-    for each in told:
-        definition = declared[each.source].get(each.name)
-        change = each.held.change if each.held else None
+    for source, name, held, signs in told:
+        definition = declared[source].get(name)
+        change = held.change if held else None
         about = definition.get("description") if definition else None
         found.append(
             {
-                "source": each.source,
-                "name": each.name,
-                "held": each.held is not None,
-                "reason": each.held.reason if each.held else "suspicious",
-                "explanation": each.held.explanation if each.held else "; ".join(each.signs),
+                "source": source,
+                "name": name,
+                "held": held is not None,
+                "reason": held.reason if held else "suspicious",
+                "explanation": held.explanation if held else "; ".join(signs),
                 "impact": change.impact if change else None,
-                "reasons": list(change.reasons) if change else [],
                 "diff": list(change.lines) if change else [],
-                "signs": list(each.signs),
+                "signs": list(signs),
                 "about": about[:_ABOUT_CHARS] if isinstance(about, str) else "",
                 "digest": _digest(definition),
                 "may_accept": may_accept and pinned and definition is not None,
@@ -204,3 +209,50 @@ def _digest(definition: Mapping[str, Any] | None) -> str:
         return definition_digest(definition)
     except ValueError:
         return ""
+
+
+async def run_tool(gate: Gate, tool_id: str, args: object, context: CallContext, *, dry_run: bool) -> Mapping[str, Any]:
+    """The envelope, or the failure in its place, as ``tool_execute`` gives them, with what was sent to the server and
+    what came back."""
+    made: list[CalledTool] = []
+    began = perf_counter()
+    try:
+        if not gate.lifecycle.started():
+            raise UpstreamUnavailable(CONNECTING)
+        await gate.runtime.browsing.prepare(context)
+        ended = await gate.runtime.execute(tool_id, args, context, dry_run=dry_run, show=made.append)
+        result = dry_run_result(ended) if isinstance(ended, DryRun) else execution_result(ended)
+    except GatewayError as error:
+        result = failure(error)
+    took = perf_counter() - began
+    call = made[0] if made else None
+    return {
+        "is_error": result.is_error,
+        "envelope": result.structured,
+        "text": result.shown,
+        "tokens": gate.runtime.tokens.count(result.shown),
+        "request": call and bounded({"name": call.item.upstream_name, "arguments": dict(call.args)}),
+        "response": await _response(call),
+        "called": call is not None,
+        "duration_ms": round(took * 1_000, 3),
+        "correlation_id": context.correlation_id,
+    }
+
+
+async def _response(call: CalledTool | None) -> Any:
+    if call is None:
+        return None
+    result = dict(call.result)
+    return await asyncio.to_thread(bounded, result) if is_bulky(result) else bounded(result)
+
+
+async def view_part(gate: Gate, handle: str, selector: object, context: CallContext) -> Mapping[str, Any]:
+    """A part of an artifact, as ``tool_view`` gives it; pictures and sounds only as what they are."""
+    try:
+        view = await gate.runtime.view(handle, selector, context)
+    except GatewayError as error:
+        result = failure(error)
+    else:
+        body = {"handle": handle, "selector": selector, "content": view.content, "total": view.total}
+        result = json_result(body if view.next is None else {**body, "next": view.next})
+    return {"is_error": result.is_error, "view": result.structured, "text": result.shown}

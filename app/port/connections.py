@@ -33,9 +33,7 @@ class ConnectionLimits:
     trusts: Callable[[str], bool] = lambda address: False
 
 
-def connection_limits(
-    most: int | None, most_per_address: int | None, files: int, trusts: Callable[[str], bool]
-) -> ConnectionLimits:
+def connection_limits(most: int | None, files: int, trusts: Callable[[str], bool]) -> ConnectionLimits:
     """Returns the limits for a process that may open *files* files.
 
     By default half of the files are for connections, at most MAX_CONNECTIONS: the request on each may need a connection
@@ -45,7 +43,7 @@ def connection_limits(
     reserve = min(max(files // 8, _MIN_RESERVE), _MAX_RESERVE)
     possible = max(files - reserve - _OWN_FILES, 1)
     most = min(max(files // 2, 1), MAX_CONNECTIONS, possible) if most is None else min(most, possible)
-    return ConnectionLimits(most, min(most_per_address or max(most * 3 // 4, 1), most), reserve, trusts)
+    return ConnectionLimits(most, max(most * 3 // 4, 1), reserve, trusts)
 
 
 @dataclass(slots=True)

@@ -27,7 +27,7 @@ class CannotListen(ConfigError):
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """*address* is its URL, for people. *outlives_process*: whoever passed it listens on."""
+    """*address* is its URL, for people. *outlives_process*: anyone who passed it listens on."""
 
     socket: socket.socket
     address: str

@@ -62,12 +62,10 @@ async def serve_app(
     stop: Stop,
     connections: Connections,
     *,
-    listening: Callable[[], None],
-    stuck_reader_s: float,
     debug: bool = False,
 ) -> bool:
-    """Serves until SIGINT or SIGTERM; returns False if the application could not start. *listening* is called when
-    the port is open. *debug*: the log has the lines of uvicorn's start and stop too.
+    """Serves until SIGINT or SIGTERM; returns False if the application could not start. *debug*: the log has the lines
+    of uvicorn's start and stop too.
 
     The port stays open until the end of the drain, so that new requests get a 503 and ``/readyz`` answers. A listener
     that outlives the process is left at the first signal instead: what connects waits for the next process. A second
@@ -82,9 +80,7 @@ async def serve_app(
             server_header=False,
             http=cast(
                 Any,
-                partial(
-                    GuardedHttpProtocol, stuck_reader_s=stuck_reader_s, connections=connections, writes_at_once=True
-                ),
+                partial(GuardedHttpProtocol, connections=connections, writes_at_once=True),
             ),
             ws="none",
             proxy_headers=False,  # the application decides which proxies it trusts
@@ -92,7 +88,6 @@ async def serve_app(
         ),
         stop,
         connections,
-        listening,
         outlived=listener.outlives_process,
     )
     # The server raises the signal that stopped it once more at its end. This is a normal end, with exit code 0.
@@ -112,7 +107,6 @@ class _DrainingServer(uvicorn.Server):
         config: uvicorn.Config,
         stop: Stop,
         connections: Connections,
-        listening: Callable[[], None],
         *,
         outlived: bool,
     ) -> None:
@@ -120,7 +114,6 @@ class _DrainingServer(uvicorn.Server):
         self._loop = asyncio.get_running_loop()
         self._stop = stop
         self._connections = connections
-        self._listening = listening
         self._outlived = outlived
         self._signals = 0
         self._cut = asyncio.Event()
@@ -152,7 +145,6 @@ class _DrainingServer(uvicorn.Server):
         # Another process takes connections, or will: those that come here wait in the kernel until there are tools.
         waits = self._outlived or self._stop.cut is not None
         if waits:
-            self._listening()
             waiting = [asyncio.create_task(self._stop.ready()), asyncio.create_task(self._signalled.wait())]
             await asyncio.wait(waiting, timeout=_MOST_UNREADY_S, return_when=asyncio.FIRST_COMPLETED)
             for task in waiting:
@@ -168,8 +160,6 @@ class _DrainingServer(uvicorn.Server):
             for listener in sockets or ()
         ]
         self.servers = cast(Any, acceptors)
-        if not waits:
-            self._listening()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         waiting = [asyncio.create_task(self._stop.drained()), asyncio.create_task(self._cut.wait())]

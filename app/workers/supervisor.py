@@ -1,41 +1,81 @@
-"""Starts the workers of ``wicketgate serve --workers`` and keeps them running (OPS-175 to OPS-179).
+"""Starts the workers of ``wicketgate serve --workers`` and keeps them running (OPS-175 to OPS-179); what they share.
 
 Each worker is forked from this process, which has imported the program and does nothing else: no thread, no event loop,
 no upstream. The listening socket is opened once and handed down; the kernel gives a connection to whichever worker
 takes it first. uvicorn's own supervisor replaces all workers at a SIGHUP, and waits for them without a bound.
 """
 
+import gc
+import importlib
 import logging
 import os
+import secrets
 import select
 import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from time import monotonic
 from types import FrameType
 
+import click
+
+from app.lifespan import usual_greeting
+from app.local_key import local_key
+from app.logs import plain_logs
+from app.mcp.door import SDK_PART
 from app.process import EarlyHangup, has_terminal
-from app.workers.place import CUT, READY
-from app.workers.replacing import Deaths
+from app.workers.place import CUT, READY, Loads, Place
+from wicketgate.config.settings import Settings
 from wicketgate.errors import ConfigError
+from wicketgate.log_text import Redactor
+from wicketgate.tokens import shipped_token_counter
 
 log = logging.getLogger("wicketgate.workers")
 
 _HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
 _ENDS_WITHIN_S = 15.0
 _FAULT = b"!"
+FIRST_DELAY_S = 0.1
+MAX_DELAY_S = 10.0
+LASTED_S = 30.0
+MAX_IN_VAIN = 8
+
+Serve = Callable[[Settings, Callable[[], Settings], Place | None], int]
+"""Serves as one worker until it is stopped; returns the exit code."""
 
 
 @dataclass(frozen=True, slots=True)
 class Role:
     """A process to keep running. *body* is called in it with its *starts*, the descriptor on which it reports, and the
-    one that ends with the supervisor; it returns the exit code. *serves*: a worker, not a helper of workers."""
+    one that ends with the supervisor; it returns the exit code."""
 
     name: str
     body: Callable[[int, int, int], int]
-    serves: bool = True
+
+
+@dataclass(slots=True)
+class Deaths:
+    """The deaths of the processes at one place (OPS-178). *in_vain* counts those in a row that were never ready."""
+
+    delay_s: float = FIRST_DELAY_S
+    in_vain: int = 0
+
+    def pause_s(self, *, lived_s: float, was_ready: bool) -> float:
+        """Counts one more death, and returns the seconds until the next start: they double while processes do not
+        last."""
+        self.in_vain = 0 if was_ready else self.in_vain + 1
+        if lived_s >= LASTED_S:
+            self.delay_s = FIRST_DELAY_S
+        pause_s, self.delay_s = self.delay_s, min(self.delay_s * 2, MAX_DELAY_S)
+        return pause_s
+
+    @property
+    def hopeless(self) -> bool:
+        """True after MAX_IN_VAIN failed starts in a row: an operator has to fix the cause."""
+        return self.in_vain >= MAX_IN_VAIN
 
 
 @dataclass(slots=True)
@@ -55,7 +95,7 @@ class _Kept:
 
 
 class Supervisor:
-    """*ready* is called once, when every role that serves has been ready. *drain_s* bounds the first stop, in seconds.
+    """*ready* is called once, when every role has been ready. *drain_s* bounds the first stop, in seconds.
     *early* has noted the SIGHUPs of the start."""
 
     def __init__(
@@ -135,7 +175,7 @@ class Supervisor:
 
     def _note_hangups(self, *, again: bool) -> None:
         """Remembers SIGHUP for the gate of this new process. One that starts *again* has the first configuration, and
-        reads it anew as its peers may have done."""
+        reads it again as its peers may have done."""
         early = EarlyHangup()
         early.attached = False  # the supervisor sees whether the terminal has gone
         early.came = again or (self._early is not None and self._early.came)
@@ -162,8 +202,7 @@ class Supervisor:
         if not words:
             os.close(kept.report)
             kept.report = -1
-        serving = [each for each in self._kept if each.role.serves]
-        if self._ready is not None and all(each.ready for each in serving):
+        if self._ready is not None and all(each.ready for each in self._kept):
             ready, self._ready = self._ready, None
             ready()
 
@@ -172,20 +211,18 @@ class Supervisor:
             if self._early is not None and self._early.attached and not has_terminal():
                 self._stop(signal.SIGTERM)
                 return
-            self._send(signal.SIGHUP, serving=True)
+            self._send(signal.SIGHUP)
         elif number in (signal.SIGTERM, signal.SIGINT):
             self._stop(number)
 
     def _stop(self, number: signal.Signals) -> None:
         self._stops += 1
         self._kill_at = monotonic() + _ENDS_WITHIN_S + (self._drain_s if self._stops == 1 else 0.0)
-        self._send(number if self._stops == 1 else CUT, serving=True)
-        if self._stops > 1:
-            self._send(CUT, serving=False)
+        self._send(number if self._stops == 1 else CUT)
 
-    def _send(self, number: signal.Signals, *, serving: bool) -> None:
+    def _send(self, number: signal.Signals) -> None:
         for kept in self._kept:
-            if kept.pid and kept.role.serves == serving:
+            if kept.pid:
                 with suppress(ProcessLookupError):
                     os.kill(kept.pid, number)
 
@@ -206,23 +243,18 @@ class Supervisor:
             self._fault = kept.words[len(_FAULT) :].decode("utf-8", "replace")
             self._stop(signal.SIGTERM)
             return
-        lived_s = monotonic() - kept.began
-        # A helper reports nothing: it is ready if it has lived for a moment.
-        ready = kept.ready or (not kept.role.serves and lived_s > 1)
-        pause_s = kept.deaths.pause_s(lived_s=lived_s, was_ready=ready)
+        pause_s = kept.deaths.pause_s(lived_s=monotonic() - kept.began, was_ready=kept.ready)
         kept.due = monotonic() + pause_s
         how = f"by signal {-code}" if code < 0 else f"with code {code}"
         why = f": {kept.words[1:].decode('utf-8', 'replace')}" if kept.words.startswith(_FAULT) else ""
         log.error("%s (process %d) has ended %s%s; started again in %.1f s", kept.role.name, pid, how, why, pause_s)
-        if kept.deaths.hopeless and not any(each.pid and each.ready for each in self._kept if each.role.serves):
+        if kept.deaths.hopeless and not any(each.pid and each.ready for each in self._kept):
             self._fault = f"No worker can start: {kept.role.name} has ended {how}, {kept.deaths.in_vain} times in a row"
             self._stop(signal.SIGTERM)
 
     def _see_to_the_stop(self) -> None:
         if not self._stops:
             return
-        if not any(kept.pid for kept in self._kept if kept.role.serves):
-            self._send(signal.SIGTERM, serving=False)  # what workers need ends after them
         if self._kill_at is not None and monotonic() >= self._kill_at:
             running = [kept for kept in self._kept if kept.pid]
             log.error("%s did not end in time: killed", ", ".join(kept.role.name for kept in running))
@@ -252,3 +284,72 @@ def _noted_signals() -> Iterator[int]:
 
 def _nothing(number: int, frame: FrameType | None) -> None:
     """Handles a signal that is read from its descriptor."""
+
+
+def share_imports() -> None:
+    """Imports and reads what every worker needs, once, before any is forked, so that they share its pages (OPS-372)."""
+    importlib.import_module(SDK_PART)
+    shipped_token_counter()
+    gc.freeze()
+
+
+def check_shared(settings: Settings, workers: int) -> None:
+    """Raises ConfigError if several workers cannot share what they keep."""
+    if settings.storage.url == "memory://":
+        raise ConfigError(
+            f"--workers {workers} needs a store that the workers share, and storage.url is memory://: a handle of one "
+            "would be unknown to the others. Set storage.url: sqlite:///wicketgate.db, or leave --workers out"
+        )
+
+
+def serve_with_workers(
+    serve: Serve, address: str, settings: Settings, load: Callable[[], Settings], workers: int
+) -> int:
+    """Serves with *workers* processes until a signal stops them. Returns the exit code. Raises ConfigError."""
+    share_imports()
+    seal_key = secrets.token_bytes(32)
+    local = None if settings.auth.identifies else local_key(settings.auth.key_file)
+    found = signal.getsignal(signal.SIGHUP)
+    server = settings.server
+    redactor = Redactor([*settings.secrets(), local.secret if local else ""])
+    with plain_logs(server.log_level, redactor, server.log_format):
+        loads, service = Loads.of(workers), secrets.token_hex(8)
+
+        def work(number: int, starts: int, report: int, lifeline: int) -> int:
+            loads.absent(number)  # until it takes connections
+            place = Place(number, workers, starts, report, lifeline, loads, local, seal_key, service)
+            return serve(with_present_ring(settings, load) if starts > 1 else settings, load, place)
+
+        roles = [Role(f"worker {number}", partial(work, number)) for number in range(workers)]
+
+        def ready() -> None:
+            text = usual_greeting(address, local, settings)
+            with suppress(OSError, ValueError):
+                click.echo(text, err=not sys.stdout.isatty())
+
+        log.info(
+            "%d workers: limits of an actor (max_..._per_actor, quota) hold over all of them; limits in total, and "
+            "breakers, are those of each worker",
+            workers,
+        )
+        if stdio := [upstream.name for upstream in settings.upstreams if upstream.command and upstream.enabled]:
+            log.info(
+                "each worker runs its own stdio servers (%s): serve one that keeps state between calls over HTTP",
+                ", ".join(stdio),
+            )
+        return Supervisor(
+            roles,
+            drain_s=server.settle_s + server.drain_s,
+            ready=ready,
+            early=found if isinstance(found, EarlyHangup) else None,
+        ).run()
+
+
+def with_present_ring(settings: Settings, load: Callable[[], Settings]) -> Settings:
+    """Returns *settings* with ``auth.seal_keys`` as *load* reads them. The store may refuse those of the first start,
+    because reloads have changed them (ACCESS-334)."""
+    try:
+        seal_keys = load().auth.seal_keys
+    except ConfigError:  # the reload, which comes soon, logs it
+        return settings
+    return settings.model_copy(update={"auth": settings.auth.model_copy(update={"seal_keys": seal_keys})})

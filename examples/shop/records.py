@@ -106,7 +106,7 @@ class Supplier:
 
 @dataclass(frozen=True)
 class Purchase:
-    """An order of ours at a supplier."""
+    """An order of the shop at a supplier."""
 
     id: str
     supplier_id: str

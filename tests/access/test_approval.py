@@ -4,23 +4,16 @@ import itertools
 
 import pytest
 
+from tests.support.clock import Clock
 from tests.support.requirement import requirement
 from wicketgate.access.seal import ApprovalSeal, ApprovalSubject, Seal
 
 SUBJECT = ApprovalSubject("shop:refund#0123abcd", "dd" * 32, "aa" * 32, "bb" * 32)
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.time = 1_000_000.0
-
-    def __call__(self) -> float:
-        return self.time
-
-
-def seal(secret: str = "k" * 32, clock: Clock | None = None) -> ApprovalSeal:
+def seal(secret: str = "k" * 32) -> ApprovalSeal:
     numbers = itertools.count()
-    return ApprovalSeal(Seal([secret], b"own" * 16, clock or Clock(), lambda: str(next(numbers))), ttl_s=60)
+    return ApprovalSeal(Seal([secret], b"own" * 16, Clock(1_000_000.0), lambda: str(next(numbers))), ttl_s=60)
 
 
 @requirement("ACCESS-17")
@@ -30,15 +23,8 @@ def test_it_opens_for_its_actor_with_the_call_that_was_asked() -> None:
     assert opened is not None
     assert opened.subject == SUBJECT
     assert opened.sealed.expires_at == 1_000_060
-
-
-@requirement("CHAT-68", "CHAT-69", "ACCESS-17")
-def test_each_is_its_own_even_for_the_same_call() -> None:
-    sealed = seal()
-    first, second = (sealed.open("a", sealed.issue("a", SUBJECT)) for _ in range(2))
-    assert first is not None
-    assert second is not None
-    assert first.sealed.uid != second.sealed.uid
+    again = sealed.open("owner_1", sealed.issue("owner_1", SUBJECT))
+    assert again is not None and again.sealed.uid != opened.sealed.uid
 
 
 @requirement("CHAT-68", "ACCESS-17")
@@ -58,18 +44,6 @@ def test_another_actor_another_key_and_a_changed_id_open_nothing() -> None:
 )
 def test_rubbish_opens_nothing(text: str) -> None:
     assert seal().open("owner_1", text) is None
-
-
-@requirement("CHAT-67", "ACCESS-17")
-def test_it_expires() -> None:
-    clock = Clock()
-    sealed = seal(clock=clock)
-    opened = sealed.open("a", sealed.issue("a", SUBJECT))
-    assert opened is not None
-    clock.time += 59
-    assert not sealed.expired(opened)
-    clock.time += 1
-    assert sealed.expired(opened)
 
 
 @requirement("ACCESS-17")

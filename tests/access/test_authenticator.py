@@ -4,29 +4,27 @@ import logging
 
 import pytest
 
+from tests.support.clock import Clock
 from tests.support.effort import bounded_effort
 from tests.support.requirement import requirement
 from wicketgate.access.authenticator import Authenticator, KeyUses, RefusedCredential, Revocation
 from wicketgate.access.identity import HashedKey, Identity, KeyRing, expiry_notes, hash_key
+from wicketgate.access.issuers import Issuers
+from wicketgate.access.resources import Resources
+from wicketgate.net import Outgoing, make_http_client
 
 ADA = Identity("ada", ("tools:a:*",))
 DAY = 86_400.0
-
-
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 class House:
     """An authenticator with its clock; *failures* are what its observer was called with."""
 
     def __init__(self, *keys: HashedKey) -> None:
-        self.clock = Clock()
+        self.clock = Clock(0.0)
         self.ring = KeyRing(keys, self.clock)
-        self.authenticator = Authenticator(self.ring)
+        self.issuers = Issuers(lambda: make_http_client(Outgoing()), self.clock, self.clock)
+        self.authenticator = Authenticator(self.ring, self.issuers, Resources("", (), ""))
         self.failures: list[tuple[str, str]] = []
         self.authenticator.observe(lambda reason, key_id, source: self.failures.append((reason, key_id)))
 
@@ -156,9 +154,9 @@ def test_permissions_that_were_added_and_used_count_when_they_are_taken_back() -
 @requirement("ACCESS-39", "ACCESS-42")
 def test_a_lapse_ends_the_uses_of_that_key_alone_and_the_log_counts_them(caplog: pytest.LogCaptureFixture) -> None:
     house, uses, ended = House(key("a", expires_at=10.0), key("b")), KeyUses(), list[str]()
-    revocation = Revocation(house.ring)
+    revocation = Revocation(house.ring, house.issuers, lambda: None)
     revocation.add(uses.end_of)
-    revocation.add(lambda key_id: {"sessions": 2})
+    revocation.add(lambda key_id: {"others": 2})
     for name in ("a", "a", "b"):
         house.message(name)
         uses.begin(name, lambda name=name: ended.append(name))  # type: ignore[misc]
@@ -172,7 +170,7 @@ def test_a_lapse_ends_the_uses_of_that_key_alone_and_the_log_counts_them(caplog:
         revocation.enforce()
     assert sorted(ended) == ["a", "a", "stream"]
     assert [record.getMessage() for record in caplog.records] == [
-        "key a is no longer valid (expired): 1 streams, 2 sessions and 2 calls ended"
+        "key a is no longer valid (expired): 1 streams and 2 calls ended"
     ]
 
 

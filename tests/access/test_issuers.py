@@ -14,8 +14,10 @@ import pytest
 from joserfc.jwk import ECKey, OctKey, OKPKey, RSAKey
 from joserfc.jws import JWSRegistry
 
+from tests.support.clock import Clock
 from tests.support.issuer import EC, OTHER_RSA, RSA, Issuer, signed
 from tests.support.requirement import requirement
+from tests.support.until import settle, until
 from wicketgate.access import issuer as access
 from wicketgate.access import issuer as issuer_module
 from wicketgate.access.authenticator import Authenticator, RefusedCredential
@@ -32,19 +34,11 @@ NOW = 1_800_000_000.0
 INTROSPECTION = Introspection("", "gate", "p%ss word")
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = NOW
-
-    def __call__(self) -> float:
-        return self.now
-
-
 class Door:
     """An authenticator with issuers, and a clock that the test moves; *reasons* are those of refusals."""
 
     def __init__(self, *issuers: access.Issuer) -> None:
-        self.clock = Clock()
+        self.clock = Clock(NOW)
         self.issuers = Issuers(lambda: make_http_client(Outgoing()), self.clock, self.clock)
         self.issuers.replace(issuers)
         keys = KeyRing([HashedKey("k", hash_key("wg_k"), Identity("ada", ("tools:*",)))], self.clock)
@@ -276,7 +270,9 @@ ENTRA = {"aud": "6f1c0000-1111-2222-3333-444455556666", "ver": "2.0", "tid": "t"
     "claims",
     [
         {},
-        {"name": "Ann", "preferred_username": "ann@x.example"},
+        # As Entra, Okta and Keycloak write them for a client that sends no nonce, with the code flow.
+        {"name": "Ann", "preferred_username": "ann@x.example", "amr": ["pwd"], "acr": "1", "email_verified": True},
+        {"azp": ENTRA["aud"], "auth_time": 1_799_999_000, "email": "ann@example.com"},
         # App roles of a person stand in its ID token too, and so does the client that asked for it.
         {"roles": ["admin"]},
         {"azp": "another-client"},
@@ -329,8 +325,7 @@ async def test_five_hundred_requests_that_need_the_keys_fetch_them_once() -> Non
     async with house() as (issuer, door):
         issuer.gate.clear()
         waiting = [asyncio.create_task(door.knock(issuer.token(sub=f"s{number}"))) for number in range(500)]
-        while not issuer.seen:
-            await asyncio.sleep(0.01)
+        await until(lambda: issuer.seen)
         waiting[0].cancel()  # whoever leaves takes nothing from the others
         issuer.gate.set()
         found = await asyncio.gather(*waiting[1:])
@@ -343,10 +338,9 @@ async def test_a_request_that_comes_while_the_keys_are_fetched_waits_for_them() 
     async with house() as (issuer, door):
         issuer.gate.clear()
         first = asyncio.create_task(door.knock(issuer.token()))
-        while not issuer.seen:
-            await asyncio.sleep(0.01)
+        await until(lambda: issuer.seen)
         later = asyncio.create_task(door.knock(issuer.token(sub="bob")))
-        await asyncio.sleep(0.01)
+        await settle()
         issuer.gate.set()
         assert [isinstance(each, Identity) for each in await asyncio.gather(first, later)] == [True, True]
         # The same for a new key that is being looked for.
@@ -354,10 +348,9 @@ async def test_a_request_that_comes_while_the_keys_are_fetched_waits_for_them() 
         door.clock.now += 10
         issuer.gate.clear()
         first = asyncio.create_task(door.knock(issuer.token(OTHER_RSA)))
-        while len(issuer.seen) < 3:
-            await asyncio.sleep(0.01)
+        await until(lambda: len(issuer.seen) == 3)
         later = asyncio.create_task(door.knock(issuer.token(OTHER_RSA, sub="bob")))
-        await asyncio.sleep(0.01)
+        await settle()
         issuer.gate.set()
         assert [isinstance(each, Identity) for each in await asyncio.gather(first, later)] == [True, True]
         assert issuer.seen == ["/.well-known/oauth-authorization-server", "/keys", "/keys"]
@@ -448,7 +441,7 @@ def test_an_address_in_the_document_of_an_issuer_is_as_secure_as_the_issuer(url:
 
 
 @pytest.mark.parametrize("path", ["", "/t1"])
-@requirement("ACCESS-113")
+@requirement("ACCESS-113", "UP-140")
 async def test_the_document_is_found_at_each_of_its_places(path: str) -> None:
     for place in ("/.well-known/oauth-authorization-server", "/.well-known/openid-configuration"):
         async with house(Issuer(path)) as (issuer, door):
@@ -458,6 +451,10 @@ async def test_the_document_is_found_at_each_of_its_places(path: str) -> None:
         "https://as/.well-known/oauth-authorization-server/t1",
         "https://as/.well-known/openid-configuration/t1",
         "https://as/t1/.well-known/openid-configuration",
+    )
+    assert metadata_urls("https://as/") == (
+        "https://as/.well-known/oauth-authorization-server",
+        "https://as/.well-known/openid-configuration",
     )
 
 

@@ -61,8 +61,8 @@ def test_of_the_alternatives_one_permission_is_enough() -> None:
 
 
 @requirement("ACCESS-9")
-def test_a_resource_is_a_permission_of_its_own_kind() -> None:
-    rules = [AccessRule("db:row", resource="db", action="read")]
+def test_a_permission_outside_tools_is_held_or_covered_by_its_kind() -> None:
+    rules = [AccessRule("db:row", ("db:read",))]
     assert decide(rules, "db:row") == "Hidden"
     assert decide(rules, "db:row", "db:write") == "Hidden"
     assert decide(rules, "db:row", "db:read") == "Allowed"

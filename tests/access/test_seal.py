@@ -6,23 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.clock import Clock
 from tests.support.requirement import requirement
 from wicketgate.access.seal import Seal, SealedText
 
 OLD, NEW, OTHER = "o" * 32, "n" * 32, "x" * 32
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.time = 1_000_000.5
-
-    def __call__(self) -> float:
-        return self.time
-
-
 def seal(*keys: str, own: bytes = b"own" * 16, clock: Clock | None = None) -> Seal:
     numbers = itertools.count()
-    return Seal(keys, own, clock or Clock(), lambda: f"uid_{next(numbers)}")
+    return Seal(keys, own, clock or Clock(1_000_000.5), lambda: f"uid_{next(numbers)}")
 
 
 @given(st.text(), st.text(), st.text(), st.integers(1, 10_000))
@@ -85,13 +78,13 @@ def test_without_keys_the_key_is_of_the_process_and_lasts_as_long() -> None:
 
 @requirement("ACCESS-17")
 def test_it_expires_by_the_time_that_is_inside() -> None:
-    clock = Clock()
+    clock = Clock(1_000_000.5)
     ring = seal(NEW, clock=clock)
     opened = ring.open("p", "a", ring.seal("p", "a", "text", 60))
     assert opened is not None
-    clock.time = 1_000_059.9
+    clock.now = 1_000_059.9
     assert not ring.expired(opened)
-    clock.time = 1_000_060.0
+    clock.now = 1_000_060.0
     assert ring.expired(opened)
 
 

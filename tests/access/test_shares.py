@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.storage.shares_contract import refusal, taken
+from tests.storage.test_shares import refusal, taken
 from tests.support.requirement import requirement
 from wicketgate.access.shares import CountedShares, Lease, ShareRefused
 

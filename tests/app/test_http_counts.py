@@ -5,7 +5,7 @@ import re
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.openmetrics.exposition import generate_latest as generate_open
 
-from app.http_counts import HttpAnswers
+from app.metrics import HttpAnswers
 
 _BOUNDS = (0.005, 0.1, 1, 2.5)
 

@@ -71,6 +71,8 @@ def test_a_file_that_holds_no_key_is_an_error_and_stays_as_it_is(tmp_path: Path,
     with pytest.raises(ConfigError, match=r"auth\.key_file: .*key\.json does not hold a key"):
         local_key(tmp_path / "key.json")
     assert (tmp_path / "key.json").read_text() == content
+    with pytest.raises(ConfigError, match="cannot be made or read: No such file"):
+        local_key(tmp_path / "missing" / "key.json")
 
 
 @requirement("ACCESS-5", "ACCESS-28")
@@ -101,3 +103,27 @@ def test_a_key_that_cannot_be_shown_is_not_kept(tmp_path: Path) -> None:
     # 120 is Python's own: it cannot flush stderr at its end either.
     assert process.returncode in (1, 120)
     assert not (tmp_path / "key.json").exists()
+
+
+FULL = """
+import resource, signal, sys
+from pathlib import Path
+from app.local_key import local_key
+from wicketgate.errors import ConfigError
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
+try:
+    local_key(Path(sys.argv[1]))
+except ConfigError as error:
+    print(error)
+"""
+
+
+@requirement("ACCESS-28")
+def test_a_key_that_the_disk_has_no_room_for_leaves_no_file(tmp_path: Path) -> None:
+    """An empty file would be refused by every later start."""
+    file = tmp_path / "key"
+    full = subprocess.run([sys.executable, "-c", FULL, str(file)], cwd=ROOT, capture_output=True, text=True, timeout=40)
+    assert "cannot be made or read: File too large" in full.stdout, full.stderr
+    assert not file.exists()
+    assert local_key(file).secret

@@ -111,32 +111,3 @@ def test_the_format_follows_the_stream_unless_it_is_set(
     assert out.in_terminal is (screen.isatty() and not is_json)
     if is_json:
         assert json.loads(screen.getvalue())["message"] == "hello"
-
-
-@requirement("OPS-98")
-def test_a_begun_line_is_ended_in_its_place_or_said_again() -> None:
-    def together(out: Log) -> None:
-        log.info("before")
-        out.begin("Stopping ...")
-        out.finish(" done")
-        log.info("after")
-
-    def interrupted(out: Log) -> None:
-        out.begin("Stopping ...")
-        out.say("between")
-        out.say("again")
-        out.finish(" done")
-
-    assert "before\nStopping ... done\n" in (text := written(together))
-    assert text.endswith("after\n")
-    assert written(interrupted) == "Stopping ...\nbetween\nagain\nStopping ... done\n"
-
-
-@requirement("OPS-97")
-def test_what_is_left_out_is_not_written() -> None:
-    def act(out: Log) -> None:
-        out.leave_out(lambda record: record.msg == "no")
-        log.info("no")
-        log.info("yes")
-
-    assert written(act).count("\n") == 1

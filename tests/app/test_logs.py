@@ -3,14 +3,16 @@
 import io
 import json
 import logging
+import re
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from app.logs import service_logs
+from app.logs import LogFormat, service_logs, write_info
 from tests.support.requirement import requirement
 from wicketgate.log_text import MASK, Redactor, correlation_id
 
@@ -185,3 +187,39 @@ def test_a_reader_that_never_reads_does_not_keep_the_process() -> None:
         assert process.wait(30) == 0
         assert process.stdout is not None
         assert len(process.stdout.read()) > 0
+
+
+@requirement("OPS-503")
+@pytest.mark.parametrize("log_format", ["json", "text"])
+@pytest.mark.parametrize("level", ["debug", "info", "warning"])
+def test_the_line_of_a_request_is_the_same_past_logging(log_format: LogFormat, level: str) -> None:
+    fields = {"status": 200, "duration_ms": 0.5, "client": "127.0.0.1", "url": "http://hush-hush/"}
+    passed: list[logging.LogRecord] = []
+
+    def written(write: Callable[[], None]) -> str:
+        stream = io.StringIO()
+        with service_logs(level, Redactor(["hush-hush"]), stream, log_format=log_format):
+            write()
+        return re.sub(r"\d\d:\d\d:\d\d(\.\d{3})?", "", stream.getvalue())
+
+    def by_logging() -> None:
+        log.info("%s", "GET /hush-hush 200", extra={"fields": fields})
+
+    def noted() -> None:
+        log.addFilter(note)
+        try:
+            write_info(log, "GET /hush-hush 200", fields)
+        finally:
+            log.removeFilter(note)
+
+    def note(record: logging.LogRecord) -> bool:
+        passed.append(record)
+        return True
+
+    expected = written(by_logging)
+    assert bool(expected) == (level != "warning")
+    assert "hush-hush" not in expected
+    assert written(lambda: write_info(log, "GET /hush-hush 200", fields)) == expected
+    # Whoever wants records has them.
+    assert written(noted) == expected
+    assert len(passed) == (level != "warning")

@@ -7,7 +7,7 @@ from starlette.middleware.gzip import GZipMiddleware
 from starlette.routing import Mount
 
 from app.main import create_app
-from app.pace import PaceMiddleware
+from middleware.front import Front
 from tests.support.requirement import requirement
 from tests.support.service import KEY, FileServer, running_service
 from tests.support.wire_client import ACCEPT
@@ -38,7 +38,7 @@ async def test_with_a_key_in_the_configuration_callers_from_elsewhere_are_served
 
 @requirement("FACE-142")
 async def test_a_request_passes_no_layers_of_the_framework_but_those_that_a_program_has_added() -> None:
-    assert type(create_app(Settings()).build_middleware_stack()) is PaceMiddleware
+    assert type(create_app(Settings()).build_middleware_stack()) is Front
     app = create_app(Settings())
     app.add_middleware(GZipMiddleware)
     assert type(app.build_middleware_stack()) is GZipMiddleware

@@ -1,404 +1,217 @@
-"""Processes that share sessions: who has one, who is told, and what ends it."""
+"""Processes that serve the same sessions: what each knows of them, and how often it looks."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
 from itertools import count
 from typing import Any
 
 import pytest
 
-from app.mcp_live_session import LiveSession, SessionsFull
-from app.mcp_live_sessions import LiveSessions
-from tests.storage.mcp_session_store_contract import CLIENT
+from app.mcp import live_sessions
+from app.mcp.live_sessions import LOOK_AGAIN_S, LiveSession, LiveSessions, SessionListener
+from app.mcp.requests import Addressed
+from tests.support.clock import Clock
+from tests.support.failing_store import FailingStore
 from tests.support.requirement import requirement
 from tests.support.service import BOUND_S
+from tests.support.until import until
 from wicketgate.access.identity import Identity
-from wicketgate.faces.mcp.kept_sessions import IDLE_S, KeptSession, SessionChange, SessionsAway
-from wicketgate.peers import Alone, NotReached, Payload
-from wicketgate.storage.fail_modes import USUAL, FailModes
-from wicketgate.storage.memory_mcp_sessions import MemoryMcpSessionStore
+from wicketgate.access.seal import Seal
+from wicketgate.faces.mcp.session_tokens import LIFE_S, McpSession, SessionChange
+from wicketgate.storage.mcp_sessions import _SESSIONS, StoredMcpSessions
+from wicketgate.storage.store import Drop, StoreUnavailable
 
 ANN, BOB = Identity("ann", key_id="k1"), Identity("bob", key_id="k3")
-ANN_NEXT = Identity("ann", key_id="k2")
+CLIENT = {"protocolVersion": "2025-06-18", "clientInfo": {"name": "t", "version": "1"}, "capabilities": {}}
 
 
-class Clock:
-    now = 1_000.0
+class Watched(FailingStore):
+    """Counts looks."""
 
-    def __call__(self) -> float:
-        return self.now
+    looks = 0
 
-
-class Linked(Alone):
-    """Peers in one process."""
-
-    def __init__(self, all: dict[str, "Linked"]) -> None:
-        super().__init__()
-        self._all = all
-        all[self.own_id] = self
-
-    async def ask(self, peer: str, operation: str, payload: Payload, timeout_s: float = 1.0) -> Payload:
-        if peer not in self._all:
-            raise NotReached(gone=True)
-        return await self._all[peer].of(operation, payload)
-
-
-class Part:
-    def __init__(self) -> None:
-        self.taken: list[bytes] = []
-        self.followed: list[tuple[KeptSession, bool]] = []
-        self.ended = False
-
-    async def take(self, body: bytes, identity: Identity) -> bool:
-        if body != b"mine":
-            return False
-        self.taken.append(body)
-        return True
-
-    async def take_up(self, session: KeptSession, identity: Identity, *, listens: bool) -> None:
-        self.followed.append((session, listens))
-
-    def end(self) -> None:
-        self.ended = True
-
-
-class AwayStore(MemoryMcpSessionStore):
-    """It is away while *away*."""
-
-    away = False
-
-    def __getattribute__(self, name: str) -> Any:
-        if name in ("open", "join", "renew", "change", "members", "leave", "end", "reserve") and self.away:
-            return gone
-        return super().__getattribute__(name)
-
-
-async def gone(*args: object) -> None:
-    raise SessionsAway
+    async def get(self, *args: Any, **more: Any) -> Any:
+        self.looks += 1
+        return await super().get(*args, **more)
 
 
 class Group:
-    """Members of one service."""
+    """Processes of one service."""
 
     def __init__(self) -> None:
         self.clock = Clock()
-        self.store = AwayStore(self.clock)
-        self.peers: dict[str, Linked] = {}
-        self.fail = FailModes()
-        self._ids = count(1)
+        self.store = Watched()
+        ids = count(1)
+        self._seal = Seal(["k" * 40], b"own", self.clock, lambda: f"s{next(ids)}")
 
-    def member(self, *, most: int = 100, per_actor: int | None = None) -> LiveSessions:
-        peers = Linked(self.peers)
-        new_id = lambda: f"s{next(self._ids)}"  # noqa: E731
-        return LiveSessions("gateway", self.store, peers, self.fail, self.clock, new_id, most=most, per_actor=per_actor)
+    def member(self) -> LiveSessions:
+        return LiveSessions("gateway", self._seal, StoredMcpSessions(self.store, LIFE_S), self.clock)
 
 
-async def opened(member: LiveSessions, identity: Identity = ANN) -> LiveSession:
-    async with member.opening(identity) as opening:
-        live = await opening.begin(KeptSession(identity.actor, identity.key_id, "2025-06-18", CLIENT))
-    live.part = Part()
+async def found(member: LiveSessions, token: str) -> LiveSession:
+    live = await member.find(token, ANN)
+    assert live is not None
     return live
 
 
-async def found(member: LiveSessions, live: LiveSession, identity: Identity = ANN) -> LiveSession:
-    there = await member.find(live.id, identity)
-    assert there is not None
-    there.part = there.part or Part()
-    return there
+class Runs:
+    def __init__(self) -> None:
+        self.told = asyncio.Queue[str]()
+
+    def cancel(self) -> None:
+        self.told.put_nowait("cancel")
+
+    def end(self) -> None:
+        self.told.put_nowait("end")
 
 
-@pytest.fixture
-def group() -> Group:
-    return Group()
-
-
-@pytest.fixture
-async def two(group: Group) -> AsyncIterator[tuple[LiveSessions, LiveSessions]]:
+@requirement("FACE-116", "FACE-211")
+async def test_a_process_looks_once_a_minute_and_never_for_a_session_that_it_has_opened() -> None:
+    group = Group()
     one, other = group.member(), group.member()
-    async with AsyncExitStack() as stack:
-        for member in (one, other):
-            await stack.enter_async_context(member.running())
-        yield one, other
+    token = one.open(ANN, "2025-06-18", CLIENT)
+    for _ in range(3):
+        await found(one, token)
+    assert group.store.looks == 0
+    for _ in range(3):
+        await found(other, token)
+    assert group.store.looks == 1
+    assert await other.find(token, BOB) is None
+    await one.end(await found(one, token))
+    assert await one.find(token, ANN) is None
+    assert await other.find(token, ANN) is not None, "it has not looked"
+    group.clock.now += LOOK_AGAIN_S
+    assert await other.find(token, ANN) is None
+    looks = group.store.looks
+    assert await other.find(token, ANN) is None
+    assert group.store.looks == looks
 
 
-Two = tuple[LiveSessions, LiveSessions]
+@requirement("FACE-117")
+async def test_a_session_lasts_a_day_however_it_is_used() -> None:
+    group = Group()
+    member = group.member()
+    token = member.open(ANN, "2025-06-18", CLIENT)
+    group.clock.now += LIFE_S - 1
+    await found(member, token)
+    group.clock.now += 1
+    assert await member.find(token, ANN) is await group.member().find(token, ANN) is None
 
 
-@requirement("FACE-115", "FACE-3")
-async def test_a_session_is_found_at_every_process_by_its_actor_alone(two: Two) -> None:
-    one, other = two
-    live = await opened(one)
-    assert (await found(one, live)) is live
-    there = await found(other, live)
-    assert (there.id, there.kept) == (live.id, live.kept)
-    assert await found(other, live) is there
-    for member in two:
-        assert await member.find(live.id, BOB) is None
-        assert await member.find("s99", ANN) is None
-    assert (one.by_actor(), other.by_actor()) == ({"ann": 1}, {"ann": 1})
-
-
-@requirement("FACE-118")
-async def test_a_message_goes_to_the_process_that_it_belongs_to(two: Two, group: Group) -> None:
-    live = await opened(two[0])
-    there = await found(two[1], live)
-    assert await two[1].pass_on(there, b"mine")
-    assert isinstance(live.part, Part) and live.part.taken == [b"mine"]
-    assert not await two[1].pass_on(there, b"another's")
-
-
-@requirement("FACE-126")
-async def test_an_answer_for_a_process_that_counts_as_ended_is_refused_and_not_lost(two: Two, group: Group) -> None:
-    live = await opened(two[0])
-    there = await found(two[1], live)
-    # It may stand still, and its call may go on.
-    own_id = next(iter(group.peers))
-    stands = group.peers.pop(own_id)
-    with pytest.raises(SessionsAway):
-        await two[1].pass_on(there, b"mine")
-    group.peers[own_id] = stands
-    assert await two[1].pass_on(there, b"mine")
-
-
-@requirement("FACE-116")
-async def test_an_end_is_the_end_everywhere(two: Two) -> None:
-    live = await opened(two[0])
-    there = await found(two[1], live)
-    await two[1].end(there)
-    assert isinstance(live.part, Part) and live.part.ended
-    assert isinstance(there.part, Part) and there.part.ended
-    for member in two:
-        assert await member.find(live.id, ANN) is None
-        assert not member.by_actor()
-
-
-@requirement("FACE-116")
-async def test_a_process_that_missed_the_end_hears_of_it_later(two: Two, group: Group) -> None:
-    live = await opened(two[0])
-    await group.store.end(live.name, two[0]._holder("ann"))
-    assert await two[0].find(live.id, ANN) is live
-    await two[0].renew()
-    assert await two[0].find(live.id, ANN) is None
+@requirement("FACE-211")
+async def test_without_the_store_sessions_are_served_and_nothing_is_said_to_be_kept() -> None:
+    group = Group()
+    one, other = group.member(), group.member()
+    group.store.unavailable = True
+    live = await found(other, one.open(ANN, "2025-06-18", CLIENT))
+    assert not await other.change(live, SessionChange(log_level="error"))
+    assert live.session.log_level == ""
+    with pytest.raises(StoreUnavailable):
+        await other.end(live)
+    assert not live.ended
+    with pytest.raises(StoreUnavailable):
+        await other.post(live, Addressed("answer", 7), b"{}")
 
 
 @requirement("FACE-120")
-async def test_what_the_client_sets_is_in_force_everywhere(two: Two) -> None:
-    live = await opened(two[0])
-    there = await found(two[1], live)
-    with two[0].used(live, ANN, listens=True):
-        await two[1].change(there, SessionChange(follow="x:1"))
-        await two[1].change(there, SessionChange(log_level="error"))
-        assert isinstance(live.part, Part)
-        assert [listens for _, listens in live.part.followed] == [True, True]
-        assert live.part.followed[-1][0] == live.kept == there.kept
-        await two[1].change(there, SessionChange(log_level="error"))
-        assert len(live.part.followed) == 2
-    assert (set(live.kept.uris), live.kept.log_level) == ({"x:1"}, "error")
-
-
-@requirement("FACE-117")
-async def test_a_session_that_is_used_or_listened_to_anywhere_does_not_lapse(two: Two, group: Group) -> None:
-    live = await opened(two[0])
-    there = await found(two[1], live)
-    with two[1].used(there, ANN, listens=True):
-        for _ in range(4):
-            group.clock.now += IDLE_S / 2
-            await two[0].renew()
-            await two[1].renew()
-        # It was not used here, so it has left.
-        assert (two[0].by_actor(), two[1].by_actor()) == ({}, {"ann": 1})
-        await found(two[0], live)
-    for _ in range(3):
-        group.clock.now += IDLE_S / 2
-        await two[0].renew()
-        await two[1].renew()
-    for member in two:
-        assert await member.find(live.id, ANN) is None
-
-
-@requirement("FACE-117")
-async def test_sessions_that_the_store_has_lost_come_back(two: Two, group: Group) -> None:
-    live = await opened(two[0])
-    group.store = two[0]._store = two[1]._store = AwayStore(group.clock)
-    assert await two[1].find(live.id, ANN) is None
-    await two[0].renew()
-    assert await two[1].find(live.id, ANN) is not None
-
-
-@requirement("FACE-119")
-async def test_while_the_store_is_away_nothing_is_taken_for_unknown(two: Two, group: Group) -> None:
-    live = await opened(two[0])
-    there = await found(two[1], live)
-    group.store.away = True
-    assert await two[0].find(live.id, ANN) is live
-    for doing in (two[1].find("s99", ANN), two[0].end(live), two[1].pass_on(there, b"mine"), opened(two[0])):
-        with pytest.raises(SessionsAway):
-            await doing
-    with pytest.raises(SessionsAway):
-        await two[0].change(live, SessionChange(log_level="error"))
-    await two[0].renew()
-    assert await two[0].refresh(live) == live.kept
-    group.store.away = False
-    assert (await found(two[1], live)).kept == live.kept
-    assert two[0].by_actor() == {"ann": 1}
-
-
-@requirement("FACE-122")
-async def test_a_process_that_may_go_on_alone_opens_and_serves_its_own(group: Group) -> None:
-    group.fail = FailModes({**USUAL, "sessions": "open"})
+async def test_what_a_client_sets_reaches_another_process_where_it_listens() -> None:
+    group = Group()
     one, other = group.member(), group.member()
-    group.store.away = True
-    first, second = await opened(one), await opened(one)
-    await one.change(first, SessionChange(log_level="error"))
-    await one.end(second)
-    assert await one.find(first.id, ANN) is first
-    with pytest.raises(SessionsAway):
-        await other.find(first.id, ANN)
-    assert group.fail.degraded(away=False) == {"sessions": "open"}
-    group.store.away = False
-    assert await one.renew()
-    assert (await found(other, first)).kept.log_level == "error"
-    assert group.fail.degraded(away=False) == {}
+    token = one.open(ANN, "2025-06-18", CLIENT)
+    here, there = await found(one, token), await found(other, token)
+    followed: list[McpSession] = []
+    ended = asyncio.Event()
+
+    async def take_up(session: McpSession, identity: Identity) -> None:
+        followed.append(session)
+
+    async with other.listening(there, SessionListener(take_up, ended.set)), asyncio.timeout(BOUND_S):
+        assert await one.change(here, SessionChange(log_level="error", follow="u:1"))
+        await until(lambda: len(followed) == 2)
+        assert [(each.log_level, each.uris) for each in followed] == [("", frozenset()), ("error", frozenset({"u:1"}))]
+        assert await other.change(there, SessionChange(follow="u:2"))
+        assert followed[-1].uris == frozenset({"u:1", "u:2"})
+        await one.end(here)
+        await ended.wait()
+    late = await found(group.member(), one.open(ANN, "2025-06-18", CLIENT))
+    assert late.session.log_level == ""
 
 
-@requirement("FACE-42")
-async def test_a_session_ends_with_the_key_that_used_it_last_anywhere(two: Two) -> None:
-    live = await opened(two[0])
-    there = await found(two[1], live)
-    with two[1].used(there, ANN_NEXT):
-        pass
-    async with asyncio.timeout(BOUND_S):
-        while live.last_key != "k2":
-            await asyncio.sleep(0)
-    # The first key was used here last, but another one since, elsewhere.
-    assert two[0].end_of("k1") == 0
-    assert await found(two[0], live, ANN_NEXT) is live
-    assert [member.end_of("k2") for member in two] == [1, 1]
-    await settled(*two)
-    for member in two:
-        assert await member.find(live.id, ANN) is None
+@requirement("FACE-120")
+async def test_a_store_that_has_lost_its_rows_takes_nothing_back_and_new_changes_count() -> None:
+    group = Group()
+    one, other = group.member(), group.member()
+    token = one.open(ANN, "2025-06-18", CLIENT)
+    here = await found(one, token)
+    for level in ("error", "debug"):
+        assert await one.change(here, SessionChange(log_level=level))
+    there = await found(other, token)
+    await group.store.step([Drop(_SESSIONS, here.id)])
+    group.clock.now += LOOK_AGAIN_S
+    assert (await found(other, token)).session.log_level == "debug"
+    assert await one.change(here, SessionChange(log_level="info"))
+    group.clock.now += LOOK_AGAIN_S
+    assert here.session.log_level == (await found(other, token)).session.log_level == there.session.log_level == "info"
 
 
-@requirement("FACE-42")
-async def test_its_calls_are_answered_before_a_session_ends_with_its_key(two: Two) -> None:
-    live = await opened(two[0])
-    with two[0].used(live, ANN):
-        assert two[0].end_of("k1") == 1
-        assert (await found(two[0], live)).part is live.part
-    assert isinstance(live.part, Part)
-    assert live.part.ended
-    await settled(two[0])
-    assert await two[1].find(live.id, ANN) is None
+@requirement("FACE-120")
+async def test_an_end_counts_also_in_a_store_that_has_lost_the_row_before() -> None:
+    group = Group()
+    one, other = group.member(), group.member()
+    token = one.open(ANN, "2025-06-18", CLIENT)
+    here = await found(one, token)
+    assert await one.change(here, SessionChange(log_level="error"))
+    await found(other, token)
+    await group.store.step([Drop(_SESSIONS, here.id)])
+    await one.end(here)
+    group.clock.now += LOOK_AGAIN_S
+    assert await other.find(token, ANN) is None
 
 
-async def settled(*members: LiveSessions) -> None:
-    async with asyncio.timeout(BOUND_S):
-        while any(member._tasks for member in members):
-            await asyncio.sleep(0)
+@requirement("FACE-118")
+async def test_a_message_reaches_the_process_where_its_call_runs() -> None:
+    group = Group()
+    one, other = group.member(), group.member()
+    token = one.open(ANN, "2025-06-18", CLIENT)
+    here, there = await found(one, token), await found(other, token)
+    call = Runs()
+    # Of an earlier request with the same id.
+    await other.post(there, Addressed("cancel", 1), cancel(1))
+    await asyncio.sleep(0.05)  # until all have read it
+    group.clock.now += 0.01
+    here.begin("1", call)
+    with here.asks() as (id, reply), one.calling(here):
+        await other.post(there, Addressed("answer", id), b'{"jsonrpc":"2.0","id":%d,"result":{"a":1}}' % id)
+        async with asyncio.timeout(BOUND_S):
+            assert (await reply).result == {"a": 1}
+        assert call.told.empty()
+        group.clock.now += 10
+        await other.post(there, Addressed("cancel", 1), cancel(1))
+        async with asyncio.timeout(BOUND_S):
+            assert await call.told.get() == "cancel"
+        await other.end(there)
+        async with asyncio.timeout(BOUND_S):
+            assert await call.told.get() == "end"
 
 
-@requirement("FACE-39", "FACE-121")
-async def test_a_session_that_gives_way_ends_unless_another_process_has_it(group: Group) -> None:
-    one, other = group.member(most=2), group.member()
-    first, second = await opened(one), await opened(one)
-    await found(other, first)
-    third = await opened(one, BOB)
-    assert await other.find(first.id, ANN) is not None, "the longest idle one only left"
-    assert {live.id for live in one._live} == {second.id, third.id}
-    lonely = await opened(other)
-    assert await one.find(lonely.id, ANN) is not None, "an idle one of the same actor makes room"
-    assert set(one.by_actor()) == {"ann", "bob"}
+def cancel(id: int) -> bytes:
+    return b'{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%d}}' % id
 
 
-@requirement("FACE-121")
-async def test_a_session_of_elsewhere_takes_a_place_of_its_actor(group: Group) -> None:
-    one, other = group.member(most=1), group.member(most=1)
-    here, there = await opened(one), await opened(other)
-    with one.used(here, ANN), pytest.raises(SessionsFull):
-        await one.find(there.id, ANN)
-    assert await one.find(there.id, ANN) is not None
-    assert await other.find(there.id, ANN) is there
-    assert await other.find(here.id, ANN) is not None, "what left one is still there"
+@requirement("FACE-118")
+async def test_a_damaged_message_is_dropped(caplog: pytest.LogCaptureFixture) -> None:
+    group = Group()
+    member = group.member()
+    live = await found(member, member.open(ANN, "2025-06-18", CLIENT))
+    with live.asks() as (id, reply), member.calling(live):
+        await StoredMcpSessions(group.store, LIFE_S).post(live.id, "ann", ("answer", id), b"\xff rubbish")
+        await until(lambda: "is damaged" in caplog.text)
+    assert not reply.done()
 
 
-async def refused(member: LiveSessions, identity: Identity = ANN) -> str:
-    with pytest.raises(SessionsFull) as full:
-        await opened(member, identity)
-    return full.value.scope
-
-
-@requirement("ACCESS-102")
-async def test_the_limit_of_an_actor_holds_over_all_processes(group: Group) -> None:
-    one, other = group.member(per_actor=2), group.member(per_actor=2)
-    first, second = await opened(one), await opened(other)
-    for member in (one, other):
-        await found(member, first)
-        await found(member, second)
-        assert await refused(member) == "actor"
-        assert member.limit.refused["actor"] == 1
-        await opened(member, BOB)
-        assert await refused(member) == "actor"
-    await other.end(first)
-    third = await opened(one)
-    assert await refused(other) == "actor"
-    # A process that dies leaves its sessions to the others, and what lapses is free.
-    assert await found(other, third)
-    group.clock.now += IDLE_S
-    await other.renew()
-    await opened(other)
-
-
-@requirement("ACCESS-102")
-async def test_a_request_that_opened_no_session_has_no_place_left(group: Group) -> None:
-    one, other = group.member(per_actor=1), group.member(per_actor=1)
-    async with one.opening(ANN):
-        assert await refused(other) == "actor"
-    await settled(one, other)
-    live = await opened(other)
-    await settled(one, other)
-    assert await refused(one) == "actor"
-    await other.give_way(live)
-    await opened(one)
-
-
-@requirement("ACCESS-103")
-async def test_nobody_gives_way_to_an_actor_that_has_its_sessions_elsewhere(group: Group) -> None:
-    one, other = group.member(most=2, per_actor=2), group.member(per_actor=2)
-    idle = [await opened(one), await opened(one)]
-    for _ in range(2):
-        await opened(other, BOB)
-    for _ in range(3):
-        assert await refused(one, BOB) == "actor"
-    assert {live.id for live in one._live} == {live.id for live in idle}
-
-
-@requirement("ACCESS-104")
-async def test_what_an_actor_leaves_in_the_store_is_bounded_without_a_limit_too(group: Group) -> None:
-    members = [group.member(most=2) for _ in range(6)]
-    opened_now = 0
-    for member in members:
-        for _ in range(2):
-            try:
-                await opened(member)
-            except SessionsFull as full:
-                assert full.scope == "actor"
-            else:
-                opened_now += 1
-    assert opened_now == 8
-    await opened(members[-1], BOB)
-
-
-@requirement("ACCESS-105")
-async def test_alone_each_process_counts_its_own_which_count_for_all_when_the_store_is_back(group: Group) -> None:
-    group.fail = FailModes({**USUAL, "sessions": "open"})
-    one, other = group.member(per_actor=1), group.member(per_actor=1)
-    group.store.away = True
-    await opened(one)
-    assert await refused(one) == "actor"
-    second = await opened(other)
-    group.store.away = False
-    await one.renew()
-    await other.renew()
-    await other.end(second)
-    assert await refused(other) == "actor"
+@requirement("FACE-211")
+async def test_a_session_that_a_process_has_forgotten_is_opened_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live_sessions, "_KNOWN", 2)
+    member = Group().member()
+    made = [member.open(ANN, "2025-06-18", CLIENT) for _ in range(3)]
+    first = await found(member, made[0])
+    assert (await found(member, made[0])) is first

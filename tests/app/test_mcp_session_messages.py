@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from app.mcp_session_messages import Addressed, addressed, same
+from app.mcp.requests import Addressed, addressed, same
 from tests.support.requirement import requirement
 
 ABOUT: list[tuple[dict[str, Any], Addressed]] = [

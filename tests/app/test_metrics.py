@@ -1,4 +1,4 @@
-"""Values read at each scrape (docs/operations.md)."""
+"""Values read at each scrape (docs/operations/monitoring.md)."""
 
 import asyncio
 import logging
@@ -7,9 +7,10 @@ import time
 import pytest
 
 from app.gauges import Gauges
-from app.loop_lag import STEP_S, watch_loop
+from app.lifespan import LOOP_STEP_S, watch_loop
 from app.metrics import Metrics
 from tests.support.requirement import requirement
+from tests.support.until import until
 from wicketgate.access.shares import CountedShares, ShareRefused
 from wicketgate.measures import Durations
 from wicketgate.storage.measures import StorageMeasures
@@ -45,10 +46,8 @@ async def test_a_loop_that_is_held_is_measured_and_reported(caplog: pytest.LogCa
     with caplog.at_level(logging.WARNING):
         watching = asyncio.create_task(watch_loop(late.append))
         await asyncio.sleep(0)  # it waits for its first step now
-        time.sleep(STEP_S + 1.1)  # holds the loop, which is what is tried
-        async with asyncio.timeout(30):
-            while not late:
-                await asyncio.sleep(0.01)
+        time.sleep(LOOP_STEP_S + 1.1)  # holds the loop, which is what is tried
+        await until(lambda: late)
         watching.cancel()
     assert late[0] >= 1.0
     assert "the event loop was busy for 1." in caplog.text

@@ -8,10 +8,13 @@ from contextlib import asynccontextmanager
 
 import anyio
 import pytest
+from starlette.types import Receive, Scope, Send
 
-from app.pace import Pace, PaceMiddleware
+from app.pace import Pace
+from tests.support.front import front
 from tests.support.requirement import requirement
 from tests.support.service import BOUND_S
+from wicketgate.access.identity import HashedKey, Identity, hash_key
 
 
 class Work:
@@ -65,18 +68,9 @@ async def test_many_that_are_ready_at_once_take_turns() -> None:
     async with work.watched():
         ended = await asyncio.gather(*(pace.run(work.steps_of(n, 5)) for n in range(500)))
     assert ended == list(range(500))
-    assert work.steps == 2_500
+    assert work.order == [*range(500)] * 5, "who is first in the line runs first"
     # Ten milliseconds of a millisecond each, and one that was begun.
     assert work.most_in_turn <= 11
-
-
-@requirement("OPS-41")
-async def test_whoever_is_first_in_the_line_runs_first() -> None:
-    work = Work(0.001)
-    pace = Pace(work.now)
-    async with work.watched():
-        await asyncio.gather(*(pace.run(work.steps_of(n, 3)) for n in range(200)))
-    assert work.order == [*range(200), *range(200), *range(200)]
 
 
 @requirement("OPS-41")
@@ -121,35 +115,6 @@ async def test_the_tasks_of_a_request_are_paced_with_it_and_others_are_not() -> 
 
 
 @requirement("OPS-41")
-async def test_one_that_waits_in_the_line_can_be_cancelled() -> None:
-    work = Work(0.02)
-    pace = Pace(work.now)
-    ends: list[str] = []
-
-    async def cancelled(number: int) -> None:
-        try:
-            await work.steps_of(number, 100)
-        except asyncio.CancelledError:
-            ends.append("cancelled")
-            raise
-
-    tasks = [asyncio.create_task(pace.run(cancelled(n))) for n in range(20)]
-    for _ in range(4):
-        await asyncio.sleep(0)
-    assert pace.waiting
-    for task in tasks:
-        task.cancel()
-    async with asyncio.timeout(BOUND_S):
-        outcomes = await asyncio.gather(*tasks, return_exceptions=True)
-    assert all(isinstance(outcome, asyncio.CancelledError) for outcome in outcomes)
-    # Those that had begun saw it where they waited.
-    assert set(ends) == {"cancelled"}
-    async with asyncio.timeout(BOUND_S):
-        assert await pace.run(work.steps_of(7, 3)) == 7
-    assert not pace.waiting
-
-
-@requirement("OPS-41")
 async def test_deadlines_and_failures_are_those_of_the_work() -> None:
     pace = Pace()
 
@@ -177,16 +142,19 @@ async def test_health_is_not_in_the_line() -> None:
     pace = Pace(work.now)
     turns: dict[str, int] = {}
 
-    async def app(scope: dict[str, object], receive: object, send: object) -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
         before = work.turns
         await work.steps_of(0, 2)
         turns[str(scope["path"])] = work.turns - before
 
-    asked: Callable[..., Awaitable[None]] = PaceMiddleware(app, pace)  # type: ignore[arg-type]
+    key = HashedKey("one", hash_key("good"), Identity("one", ()))
+    asked: Callable[..., Awaitable[None]] = front(app, pace=pace, keys=[key])
     async with work.watched():
         busy = [asyncio.create_task(pace.run(work.steps_of(n, 10))) for n in range(50)]
         await asyncio.sleep(0)
-        await asyncio.gather(*(asked({"type": "http", "path": path}, None, None) for path in ("/mcp", "/healthz")))
+        headers = [(b"host", b"localhost"), (b"authorization", b"Bearer good")]
+        scopes = ({"type": "http", "method": "GET", "path": path, "headers": headers} for path in ("/mcp", "/healthz"))
+        await asyncio.gather(*(asked(scope, None, None) for scope in scopes))
         await asyncio.gather(*busy)
     assert turns["/healthz"] <= 3
     assert turns["/mcp"] > 10
@@ -263,8 +231,8 @@ async def test_a_task_that_is_cancelled_in_the_line_begins_first_and_frees_what_
     assert not pace.waiting
 
 
-@requirement("OPS-49")
-async def test_cancellations_of_many_in_the_line_take_turns() -> None:
+@requirement("OPS-41", "OPS-49")
+async def test_cancellations_of_many_in_the_line_take_turns_and_leave_it_empty() -> None:
     work = Work(0.001)
     pace = Pace(work.now)
 
@@ -284,6 +252,9 @@ async def test_cancellations_of_many_in_the_line_take_turns() -> None:
     assert all(isinstance(outcome, asyncio.CancelledError) for outcome in outcomes)
     assert [task.cancelling() for task in requests] == [1] * 200
     assert work.most_in_turn <= 11
+    assert not pace.waiting
+    async with asyncio.timeout(BOUND_S):
+        assert await pace.run(work.steps_of(7, 3)) == 7
 
 
 @requirement("OPS-361")

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from starlette.types import Receive, Scope, Send
 
-from app.port.at_once import WRITE_AT_ONCE
+from app.port.protocol import WRITE_AT_ONCE
 from routers import event_stream
 from tests.support.bare_port import BOUND_S, server
 from tests.support.requirement import requirement

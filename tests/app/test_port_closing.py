@@ -72,7 +72,7 @@ async def test_what_comes_after_an_answer_does_not_keep_a_connection_open(rest: 
 
 @requirement("OPS-28")
 async def test_a_body_without_end_after_the_answer_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.port.closing.MAX_DROPPED_BYTES", 1_000_000)
+    monkeypatch.setattr("app.port.protocol.MAX_DROPPED_BYTES", 1_000_000)
     async with server(keep_alive_s=75) as port, asyncio.timeout(BOUND_S):
         with connections(port, 1, first=b"POST /status/404 HTTP/1.1\r\nContent-Length: 9000000\r\n\r\n") as (sock,):
             assert (await closed(sock, drip=b"x" * 100_000)).endswith(b"refused")
@@ -127,3 +127,17 @@ async def test_a_head_without_a_body_is_not_lost_with_the_connection() -> None:
     async with server() as port, asyncio.timeout(BOUND_S):
         with connections(port, 1, first=b"HEAD /one HTTP/1.1\r\nConnection: close\r\n\r\n") as (sock,):
             assert (await closed(sock)).startswith(b"HTTP/1.1 200 ")
+
+
+@requirement("OPS-27")
+async def test_a_client_that_asks_first_is_told_to_go_on_only_when_its_body_is_wanted() -> None:
+    head = b"POST /%b HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 4\r\n\r\n"
+    async with server() as port, asyncio.timeout(BOUND_S):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(head % b"a")
+        assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+        writer.write(b"body")
+        assert (await reader.readuntil(b'["/a", 4]')).startswith(b"HTTP/1.1 200 ")
+        writer.write(head % b"status/401")
+        assert (await reader.read()).startswith(b"HTTP/1.1 401 ")
+        writer.close()

@@ -137,4 +137,4 @@ async def test_a_greeting_that_cannot_be_written_ends_nothing() -> None:
         async with asyncio.timeout(BOUND_S), app.router.lifespan_context(app):
             await terminal.written.wait()
             await asyncio.sleep(0)
-            assert app.state.gate.ready()
+            assert app.state.gate.lifecycle.ready()

@@ -1,25 +1,23 @@
-"""The lines of a start in a terminal: each upstream once, and only what is said here is left out of the log."""
+"""The lines of a start and of a stop in a terminal."""
 
 import asyncio
 import io
-import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import pytest
 
 import app.start_lines
 from app.logs import service_logs
-from app.start_lines import StartLines, say_stop
+from app.start_lines import say_start, say_stop
 from tests.support.requirement import requirement
 from tests.support.script import ScriptModel
 from tests.support.service import BOUND_S
+from tests.support.until import until
 from wicketgate.config.settings import Settings
 from wicketgate.gate import VERSION, Gate
 from wicketgate.ports import Upstream, UpstreamStatus
 from wicketgate.upstreams.embedded import StubUpstream
-
-log = logging.getLogger("wicketgate.upstream")
-TOOL = {"name": "one", "inputSchema": {"type": "object"}}
 
 
 class Quiet(StubUpstream):
@@ -34,84 +32,45 @@ class Quiet(StubUpstream):
 
 
 def made(upstreams: Sequence[Upstream]) -> Gate:
-    return Gate(Settings(), upstreams=upstreams, provider=ScriptModel())
+    return Gate(Settings(), upstreams=upstreams, provider=ScriptModel(), waits=False)
 
 
-@requirement("OPS-97")
-async def test_each_server_has_its_line_and_its_row() -> None:
-    dead = Quiet("dead\x1b[2J", UpstreamStatus("down", "token=abcdefgh refused\n"))
-    gate, screen = made([StubUpstream([TOOL], name="one"), dead]), io.StringIO()
-    with service_logs("info", lambda text: text.replace("abcdefgh", "***"), screen, log_format="text") as out:
-        lines = StartLines(out, gate)
-        async with asyncio.timeout(BOUND_S), gate:
-            await gate.wait_ready()
-            table = lines.end()
-    first, *rest = screen.getvalue().splitlines()
-    assert first == f"Wicketgate {VERSION}: connecting 2 upstreams ..."
-    assert len(rest) == 2
-    assert any(line.endswith("down   token=*** refused\\n") for line in rest)
-    assert any("ready  1 tool  " in line for line in rest)
-    rows = [line.split() for line in table.splitlines()]
-    assert rows[0] == ["upstream", "state", "tools", "seconds"]
-    assert [row[:3] for row in rows[2:]] == [["one", "ready", "1"], ["dead\\u001b[2J", "down", "0"]]
-
-
-@requirement("OPS-97")
-async def test_who_is_still_awaited_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+async def said_at_the_start(gate: Gate, act: Callable[[], None], awaited: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Returns the text on the screen once it contains *awaited* and the time to name missing servers has passed."""
     monkeypatch.setattr(app.start_lines, "_STILL_CONNECTING_S", 0.0)
-    gate, screen = made([Quiet("slow", UpstreamStatus("connecting"))]), io.StringIO()
-    with service_logs("info", str, screen, log_format="text") as out:
-        lines = StartLines(out, gate)
+    screen = io.StringIO()
+    with service_logs("error", str, screen, log_format="text") as out:
         async with asyncio.timeout(BOUND_S), gate:
-            while "Still connecting: slow (the start waits up to 10 s)\n" not in screen.getvalue():
-                await asyncio.sleep(0.01)
-            assert lines.end().splitlines()[2].split() == ["slow", "connecting"]
+            act()
+            end = say_start(out, gate)
+            passed = asyncio.Event()
+            asyncio.get_running_loop().call_later(0.0, passed.set)
+            await passed.wait()
+            await until(lambda: awaited in screen.getvalue())
+            end()
+    return screen.getvalue()
 
 
-@requirement("OPS-98")
-async def test_a_stop_before_the_end_of_the_start_says_nothing_more_of_servers(
-    monkeypatch: pytest.MonkeyPatch,
+@requirement("OPS-97", "OPS-98")
+@pytest.mark.parametrize(
+    ("names", "stops", "said"),
+    [
+        ([], False, "no upstreams are configured\n"),
+        (["a", "b"], True, "connecting 2 upstreams ...\n"),
+        (
+            ["s\x1b[2J"],
+            False,
+            "connecting 1 upstream ...\nStill connecting: s\\u001b[2J (the start waits up to 10 s)\n",
+        ),
+    ],
+)
+async def test_a_start_says_what_it_does_and_then_who_is_awaited_unless_it_is_stopped(
+    names: list[str], stops: bool, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(app.start_lines, "_STILL_CONNECTING_S", 0.0)
-    slow = Quiet("slow", UpstreamStatus("connecting"))
-    gate, screen = made([slow]), io.StringIO()
-    with service_logs("info", str, screen, log_format="text") as out:
-        reported = asyncio.Event()
-        async with asyncio.timeout(BOUND_S), gate:
-            gate.drain.begin(BOUND_S)
-            StartLines(out, gate)
-            gate.on_upstream(lambda report: reported.set())
-            slow.status = UpstreamStatus("down", "it was ended")
-            await reported.wait()
-    assert screen.getvalue() == f"Wicketgate {VERSION}: connecting 1 upstream ...\n"
-
-
-@requirement("OPS-97")
-async def test_only_what_a_line_says_is_left_out_of_the_log_and_only_until_it_is_said() -> None:
-    gate, screen = made([StubUpstream([TOOL], name="one")]), io.StringIO()
-    with service_logs("info", str, screen, log_format="text") as out:
-        lines = StartLines(out, gate)
-        log.info("%s: connected, protocol %s", "one", "1")
-        log.warning("%s: %s", "one", "it cannot be reached")
-        log.info("one: still starting")
-        log.warning("%s: operation left out: %s", "one", "why")
-        async with asyncio.timeout(BOUND_S), gate:
-            await gate.wait_ready()
-            lines.end()
-            log.warning("%s: %s", "one", "its process ended")
-            log.info("%s: connected, protocol %s", "one", "2")
-    text = screen.getvalue()
-    for said in ("still starting", "operation left out", "its process ended", "protocol 2"):
-        assert said in text
-    for unsaid in ("protocol 1", "cannot be reached", "catalog"):
-        assert unsaid not in text
-
-
-async def test_without_servers_there_is_no_table() -> None:
-    gate, screen = made([]), io.StringIO()
-    with service_logs("info", str, screen, log_format="text") as out:
-        assert StartLines(out, gate).end() == ""
-    assert screen.getvalue() == f"Wicketgate {VERSION}: no upstreams are configured\n"
+    gate = made([Quiet(name, UpstreamStatus("connecting")) for name in names])
+    act = partial(gate.drain.begin, BOUND_S) if stops else lambda: None
+    found = await said_at_the_start(gate, act, said.splitlines()[-1], monkeypatch)
+    assert found == f"Wicketgate {VERSION}: {said}"
 
 
 @requirement("OPS-98")
@@ -125,10 +84,9 @@ async def test_a_stop_that_waits_says_for_what(monkeypatch: pytest.MonkeyPatch) 
             gate.drain.request_begun()
             gate.drain.request_begun()
             gate.drain.begin(1)
-            while "waiting" not in screen.getvalue():
-                await asyncio.sleep(0.01)
+            await until(lambda: "waiting" in screen.getvalue())
             gate.drain.begin(0)
             end()
     assert screen.getvalue() == (
-        "\rStopping ...\nwaiting up to 1 s for 2 requests; Ctrl-C again ends at once\n\rStopping ... done\n"
+        "\rStopping ...\nwaiting up to 1 s for 2 requests; Ctrl-C again ends at once\nStopped\n"
     )

@@ -13,7 +13,7 @@ from tests.support.http_service import Reply, Seen
 from tests.support.locked_server import Issuer
 from tests.support.requirement import requirement
 from tests.support.service import running_service
-from wicketgate.login.failures import IssuerUnnamed
+from wicketgate.login.steps import IssuerUnnamed
 
 PUBLIC = {"token_endpoint_auth_methods_supported": ["none"]}
 

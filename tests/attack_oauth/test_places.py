@@ -9,70 +9,53 @@ from tests.login.test_attacks import BACK
 from tests.support.http_service import HttpService, Reply, Seen
 from tests.support.locked_server import Issuer
 from tests.support.requirement import requirement
-from wicketgate.login.carrier import Carrier
 from wicketgate.login.discovery import Issuer as Found
 from wicketgate.login.discovery import issuer_of
-from wicketgate.login.failures import LoginFailure
+from wicketgate.login.oauth_http import Carrier
 from wicketgate.login.registrar import registration
-from wicketgate.login.steps import Answer
-from wicketgate.login.token_endpoint import Client, refresh
-from wicketgate.login.tokens import Tokens
-from wicketgate.net import Guard, Outgoing
+from wicketgate.login.steps import Answer, LoginFailure
+from wicketgate.login.token_endpoint import Client, Tokens, refresh
+from wicketgate.net import Outgoing
+from wicketgate.net.guard import Guard
 
-
-@requirement("UP-142")
-@pytest.mark.parametrize(
-    "address",
-    [
-        "::ffff:169.254.169.254",
-        "::ffff:a9fe:a9fe",
-        "64:ff9b::a9fe:a9fe",
-        "2001:0:a9fe:a9fe::1",
-        "2002:a9fe:a9fe::1",
-        "fd00:ec2::254",
-        "fe80::1%eth0",
-        "100.100.100.200",
-        "169.254.170.2",
-        "0.0.0.0",
-        "255.255.255.255",
-        "240.0.0.1",
-        "192.0.2.1",
-        "198.18.0.1",
-        "ff0e::1",
-        "2001:db8::1",
-        "100::1",
-        "::1",
-        "::",
-        "::7f00:1",
-    ],
+SPECIAL = (
+    "::ffff:169.254.169.254",
+    "::ffff:a9fe:a9fe",
+    "64:ff9b::a9fe:a9fe",
+    "2001:0:a9fe:a9fe::1",
+    "2002:a9fe:a9fe::1",
+    "fd00:ec2::254",
+    "fe80::1%eth0",
+    "100.100.100.200",
+    "169.254.170.2",
+    "0.0.0.0",
+    "255.255.255.255",
+    "240.0.0.1",
+    "192.0.2.1",
+    "198.18.0.1",
+    "ff0e::1",
+    "2001:db8::1",
+    "100::1",
+    "::1",
+    "::",
+    "::7f00:1",
 )
-def test_no_special_address_is_public(address: str) -> None:
-    assert not Guard().allows_address("as.example.net", address)
+PUBLIC_TO_SOME = (
+    "192.0.0.192",  # the metadata of Oracle's cloud; private (192.0.0.0/24) to newer Pythons
+    "fec0::1",  # site-local, as private as fc00::/7
+    "::ffff:0:7f00:1",  # translated (SIIT)
+    "168.63.129.16",  # the platform of Azure
+    "192.88.99.1",  # the relay of 6to4
+    "3fff::1",  # documentation
+    "5f00::1",  # segment routing
+)
+PUBLIC = ("1.1.1.1", "9.9.9.9", "192.0.1.1", "2606:4700::1111", "2a00:1450::1", "2001:200::1")
 
 
 @requirement("UP-142", "ACCESS-223")
-@pytest.mark.parametrize(
-    "address",
-    [
-        "192.0.0.192",  # the metadata of Oracle's cloud; private (192.0.0.0/24) to newer Pythons
-        "fec0::1",  # site-local, as private as fc00::/7
-        "::ffff:0:7f00:1",  # translated (SIIT)
-        "168.63.129.16",  # the platform of Azure
-        "192.88.99.1",  # the relay of 6to4
-        "3fff::1",  # documentation
-        "5f00::1",  # segment routing
-    ],
-)
-def test_no_address_is_public_by_the_age_of_python(address: str) -> None:
-    assert not Guard().allows_address("as.example.net", address)
-
-
-@requirement("ACCESS-223")
-@pytest.mark.parametrize(
-    "address", ["1.1.1.1", "9.9.9.9", "192.0.1.1", "2606:4700::1111", "2a00:1450::1", "2001:200::1"]
-)
-def test_addresses_of_public_servers_are_public(address: str) -> None:
-    assert Guard().allows_address("as.example.net", address)
+@pytest.mark.parametrize("address", [*SPECIAL, *PUBLIC_TO_SOME, *PUBLIC])
+def test_no_special_address_is_public_and_those_of_servers_are(address: str) -> None:
+    assert Guard().allows_address("as.example.net", address) == (address in PUBLIC)
 
 
 def run(steps: Any, *answers: Answer) -> Any:
@@ -102,18 +85,14 @@ def document_of(issuer: str, page: str) -> Answer:
 
 @requirement("UP-142", "ACCESS-224")
 @pytest.mark.parametrize("issuer", ["https://as.example.net", "http://localhost:8000"])
-@pytest.mark.parametrize("url", ["http://as.example.com/authorize", "http://192.168.1.1/apply.cgi?reboot=1"])
+@pytest.mark.parametrize(
+    "url",
+    ["http://as.example.com/authorize", "http://192.168.1.1/apply.cgi?reboot=1", "http://as.example.net/authorize"],
+)
 def test_no_browser_is_sent_to_a_page_without_tls(issuer: str, url: str) -> None:
     """Nor to a machine in its own network: the code would travel in the clear, and a router takes any GET."""
     with pytest.raises(LoginFailure):
         run(issuer_of(issuer), document_of(issuer, url))
-
-
-@requirement("ACCESS-224")
-def test_an_https_issuer_sends_no_browser_to_its_own_host_without_tls() -> None:
-    issuer = "https://as.example.net"
-    with pytest.raises(LoginFailure):
-        run(issuer_of(issuer), document_of(issuer, "http://as.example.net/authorize"))
 
 
 @requirement("ACCESS-224")
@@ -127,29 +106,6 @@ def test_an_issuer_that_the_operator_allows_over_http_sends_browsers_to_itself(p
 
 HOLDS = Client("https://as.example.net", "https://as.example.net/token", "gate", "none")
 HAD = Tokens("a", "r", frozenset({"read"}), 1.0, "", "https://as.example.net", "https://mcp.example.net/mcp", "gate")
-
-
-@requirement("UP-140")
-@pytest.mark.parametrize(
-    "document",
-    [
-        {"access_token": "x", "token_type": "DPoP"},
-        {"access_token": "x", "token_type": "mac"},
-        {"access_token": "x", "token_type": ["Bearer"]},
-        {"access_token": "x\r\nX-Actor-ID: root", "token_type": "Bearer"},
-        {"access_token": "", "token_type": "Bearer"},
-        {"access_token": "x" * 17_000, "token_type": "Bearer"},
-        {"access_token": {"x": 1}, "token_type": "Bearer"},
-        {"error": "<script>", "access_token": "x", "token_type": "Bearer"},
-        ["access_token"],
-        "x",
-    ],
-)
-def test_odd_answers_of_a_token_server_give_no_token_and_say_nothing_of_theirs(document: Any) -> None:
-    with pytest.raises(LoginFailure) as failure:
-        run(refresh(HOLDS, HAD, 0.0), answered(document))
-    said = str(failure.value) + failure.value.detail + failure.value.why
-    assert "script" not in said and "root" not in said and "xxxx" not in said
 
 
 @requirement("UP-142")

@@ -78,7 +78,7 @@ def test_an_event_that_comes_twice_or_never_is_seen(second: int) -> None:
 
 def test_a_run_that_began_anew_is_seen() -> None:
     events = run()
-    assert "keyed runs begun anew" in faults(read(("a", 1, events[:2]), ("b", 1, events)))
+    assert "keyed runs begun again" in faults(read(("a", 1, events[:2]), ("b", 1, events)))
 
 
 def test_another_text_is_seen_and_so_is_a_result_that_is_not_the_right_one() -> None:
@@ -148,3 +148,20 @@ def test_the_plan_is_that_of_its_seed_and_brings_every_fault_equally_often() -> 
         assert first != list(itertools.islice(lane(kinds, 2, 8), 3 * len(kinds)))
         assert sorted(strike.kind for strike in first) == sorted([*kinds] * 3)
     assert list(lane([], 1, 8)) == []
+
+
+@pytest.mark.parametrize(
+    ("flush", "call", "lost"),
+    [
+        ([5.0, 6.0], (4.0, 7.0), True),
+        ([5.0, 6.0], (5.2, 5.4), True),
+        ([5.0, 6.0], (6.1, 7.0), False),
+        ([5.0, 6.0], (3.0, 4.9), False),
+        ([5.0], (5.5, 5.6), True),
+        ([5.0], (4.0, 4.9), False),
+    ],
+)
+def test_a_loss_of_all_keys_excuses_what_runs_while_it_lasts(
+    flush: list[float], call: tuple[float, float], lost: bool
+) -> None:
+    assert Ledger(flushes=[flush]).lost(*call) is lost

@@ -40,5 +40,5 @@ async def test_an_answer_that_is_not_one_ends_the_measurement() -> None:
 
 def test_the_table_compares_with_the_bare_relay() -> None:
     row = dict.fromkeys(("lock", "fire", "request", "memory", "p50", "p99"), 2.0) | {"tool": None}
-    lines = shown({"raw relay": row, "other": {**row, "lock": 5.0}}).splitlines()
-    assert lines[2].split()[:5] == ["other", "5.00", "2.50", "2.00", "1.00"]
+    made = shown({"raw relay": row, "other": {**row, "lock": 5.0}})
+    assert made.rows[1][:5] == ["other", "5.00", "2.50", "2.00", "1.00"]

@@ -1,39 +1,21 @@
 """The probe and the upstream that the pause benchmark stands on."""
 
 import asyncio
-import socket
 import threading
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 import anyio
 import httpx2
 import pytest
-import uvicorn
 from mcp import Client
 from mcp import types as t
 from mcp.client.streamable_http import streamable_http_client
-from starlette.applications import Starlette
 
 from bench.big_upstream import BigUpstream, make_app
 from bench.loop_probe import probe
 from bench.pause import measure, refreshed, shown
 from tests.support.process import program
-from tests.support.prompt_server import PromptServer
+from tests.support.prompt_server import serving_app
 from tests.support.service import BOUND_S, running_service
-
-
-@asynccontextmanager
-async def served(app: Starlette) -> AsyncIterator[str]:
-    listener = socket.create_server(("127.0.0.1", 0))
-    server = PromptServer(uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=1))
-    serving = asyncio.create_task(server.run_on(listener))
-    try:
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-    finally:
-        server.end()
-        await serving
-        listener.close()
 
 
 @pytest.mark.parametrize("mode", ["2026-07-28", "legacy"])
@@ -55,7 +37,7 @@ async def test_the_big_upstream_pages_and_announces_a_rename_in_both_eras(mode: 
                 return pages
 
     async with (
-        served(make_app(BigUpstream(tools, page=3, shown=7))) as url,
+        serving_app(make_app(BigUpstream(tools, page=3, shown=7))) as url,
         httpx2.AsyncClient(timeout=BOUND_S, trust_env=False) as http,
         Client(
             streamable_http_client(f"{url}/mcp", http_client=http), mode=mode, message_handler=on_message, cache=None

@@ -77,12 +77,12 @@ async def test_a_call_that_does_not_end_is_found() -> None:
         ({"tasks": 30}, 1),
         ({"threads": 30}, 1),
         ({"files": 80}, 1),
-        ({"sessions": 2}, 1),
+        ({"streams": 2}, 1),
         ({"processes": 4}, 1),
         ({"memory_mb": 50.0, "tasks": 1, "files": 1}, 0),
     ],
 )
 def test_what_has_grown_is_found(change: dict[str, float], found: int) -> None:
-    begin = {"memory_mb": 100.0, "tasks": 10, "threads": 5, "files": 40, "sessions": 1, "processes": 3}
+    begin = {"memory_mb": 100.0, "tasks": 10, "threads": 5, "files": 40, "streams": 1, "processes": 3}
     faults = judge(Held(**begin), Held(**{**begin, **change}), Limits(1.1, 8.0))  # type: ignore[arg-type]
     assert len(faults) == found

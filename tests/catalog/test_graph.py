@@ -131,16 +131,6 @@ def test_a_path_that_leads_nowhere_is_not_found(path: str) -> None:
     assert refused.value.path == path
 
 
-@requirement("BROWSE-12")
-def test_all_below_a_tool_is_the_tool() -> None:
-    assert at(graph(["create_issue"]), "/github/create_issue/*") == ["/github/create_issue"]
-
-
-@requirement("BROWSE-11")
-def test_an_empty_catalog_has_an_empty_root() -> None:
-    assert ChoiceGraph([]).children(()) == ()
-
-
 @requirement("BROWSE-13")
 def test_a_large_namespace_has_clusters_named_by_what_tools_share() -> None:
     found = graph(GITHUB)

@@ -17,11 +17,9 @@ from wicketgate.catalog.learned_words import (
     MAX_QUERY_WORDS,
     MAX_TOOL_WORDS,
     ActorWords,
-    Held,
     OwnAndShared,
     SharedWords,
     ToolWords,
-    giving_way,
     words_to_learn,
 )
 from wicketgate.catalog.router import Router
@@ -53,7 +51,7 @@ def afresh(actors: Actors) -> SharedWords:
     """The words that the same actors share, counted at once."""
     shared = SharedWords(actors)
     for actor, own in actors.items():
-        for tool_id, words in own.items():
+        for tool_id, words in own._tools.items():
             shared.note(actor, tool_id, ToolWords(), words)
     return shared
 
@@ -228,10 +226,6 @@ def test_the_order_of_actors_does_not_matter(runs: list[tuple[str, str, str, int
     assert shared_weights(list(once.values())) == shared_weights(mixed)
 
 
-def held(*entries: tuple[str, str, int, float]) -> list[Held]:
-    return [Held(*entry) for entry in entries]
-
-
 @requirement("BROWSE-58")
 def test_a_word_of_very_many_actors_costs_a_browse_little_and_the_most_usual_tools_count() -> None:
     actors = Actors()
@@ -255,26 +249,6 @@ def test_one_run_more_leaves_the_weights_of_other_words_worked_out() -> None:
         actors.shared.weights("film")
     actors.ran("actor 1", "a:x", "song")
     assert dict(actors.shared.weights("film")) == pytest.approx(afresh(actors).weights("film"))
-
-
-@requirement("BROWSE-48")
-def test_who_holds_most_gives_way_first_what_was_run_longest_ago() -> None:
-    many = [("mallory", f"t{number}", 10, float(number)) for number in range(100)]
-    entries = held(("ann", "old", 50, 0.0), ("bob", "old", 50, 1.0), *many)
-    going = giving_way(entries, most=600)
-    assert {each.actor for each in going} == {"mallory"}
-    assert [each.tool_id for each in going] == [f"t{number}" for number in range(len(going))]
-    left = sum(each.size for each in entries) - sum(each.size for each in going)
-    assert 500 <= left <= 540, "with some room left, so that it does not happen with each run"
-    assert giving_way(entries, most=1_100) == []
-
-
-@requirement("BROWSE-48")
-def test_an_actor_keeps_the_tools_that_it_ran_last() -> None:
-    entries = held(*(("ann", f"t{number}", 2, float(number)) for number in range(11)), ("bob", "t", 2, 0.0))
-    going = giving_way(entries, most_tools=10)
-    assert sorted(each.tool_id for each in going) == ["t0", "t1"]
-    assert {each.actor for each in going} == {"ann"}
 
 
 FILMS = [

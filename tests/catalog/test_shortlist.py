@@ -1,13 +1,25 @@
 """The number of cards and the hint of an answer, read from the scores."""
 
+from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.catalog.fixtures import item, tokens
 from tests.support.requirement import requirement
-from wicketgate.catalog.card import HARD_CAP_TOKENS, ChoiceCard, SeenCards, build_card, cache_order, render_cards
+from wicketgate.catalog.card import (
+    CACHE_BREAKPOINT,
+    HARD_CAP_TOKENS,
+    ChoiceCard,
+    SeenCards,
+    build_card,
+    cache_order,
+    render_card,
+    render_cards,
+)
+from wicketgate.catalog.catalog import Catalog
 from wicketgate.catalog.shortlist import (
     HINT_TOKENS,
     LEAST_SHOWN,
@@ -99,6 +111,39 @@ def hostile_cards(descriptions: list[str], long_id: str) -> list[ChoiceCard]:
     return cards
 
 
+def counted(card: ChoiceCard) -> int:
+    return tokens().count(f"{render_card(card)}\n")
+
+
+@requirement("BROWSE-110")
+@given(st.lists(hostile, max_size=12), st.sampled_from(["t", "QXZ_" * 12, "a.b_" * 20]), st.text(max_size=20))
+def test_the_tokens_of_an_answer_are_the_sum_of_those_known_of_its_cards(
+    descriptions: list[str], long_id: str, end: str
+) -> None:
+    made = Catalog(
+        item(
+            f"{long_id}{number}", description=text + end, _meta={"tags": [text[:30]]}, annotations={"costHint": number}
+        )
+        for number, text in enumerate(descriptions)
+    )
+    cards = [made.card(each.id, 0.5) for each in made.all()]
+    assert [made.line_tokens(card) for card in cards] == [counted(card) for card in cards]
+    other = [replace(card, description=f"{text}{end}.") for card, text in zip(cards, descriptions, strict=False)]
+    sent = [CACHE_BREAKPOINT, *cards]
+    lines = render_cards(sent)
+    assert sum(map(made.line_tokens, sent)) == tokens().count(f"{lines}\n")
+    assert list(map(made.line_tokens, other)) == list(map(counted, other))
+
+
+@requirement("BROWSE-110")
+def test_an_answer_with_room_for_its_hint_counts_no_token() -> None:
+    made = Catalog(item(f"t{number}", description="Does one thing.") for number in range(9))
+    cards = [made.card(each.id, 0.5) for each in made.all()]
+    uncountable: Any = None
+    _, hint = answer_text(cards, hints([card.id for card in cards[:NAMED_BEST]], None), uncountable, made.line_tokens)
+    assert hint == f"Best for this query: {', '.join(card.id for card in cards[:NAMED_BEST])}."
+
+
 @requirement("CARD-23", "CARD-32", "CARD-33")
 @given(
     st.lists(hostile, max_size=12), st.sampled_from(["t", "QXZ_" * 12, "a.b_" * 20]), st.integers(0, 12), st.booleans()
@@ -111,7 +156,7 @@ def test_an_answer_of_n_cards_takes_at_most_80_n_and_32_tokens(
     sent, _ = cache_order(known, cards)
     named = [card.id for card in cards[:NAMED_BEST]]
     namespaces = [f"name{number}" * 8 for number in range(NAMED_NAMESPACES)] if weak else None
-    text, hint = answer_text(sent, hints(named, namespaces), tokens())
+    text, hint = answer_text(sent, hints(named, namespaces), tokens(), counted)
     assert tokens().count(text) <= HARD_CAP_TOKENS * len(cards) + HINT_TOKENS
     lines = render_cards(sent)
     assert text == "\n".join(part for part in (lines, hint) if part)
@@ -126,9 +171,9 @@ def test_an_answer_of_n_cards_takes_at_most_80_n_and_32_tokens(
 def test_a_hint_without_room_gives_up_names_and_then_itself() -> None:
     one = build_card(item("t"), tokens(), 0.5)
     huge = ["x:" + "QXZ" * 60, "y:" + "QXZ" * 30, "z"]
-    _, hint = answer_text([one], hints(huge, None), tokens())
+    _, hint = answer_text([one], hints(huge, None), tokens(), counted)
     assert hint == ""
-    _, hint = answer_text([one] * 4, hints(huge, None), tokens())
+    _, hint = answer_text([one] * 4, hints(huge, None), tokens(), counted)
     assert hint == f"Best for this query: {huge[0]}."
-    assert answer_text([], iter(["Nothing."]), tokens()) == ("Nothing.", "Nothing.")
-    assert answer_text([one], iter(()), tokens()) == (render_cards([one]), "")
+    assert answer_text([], iter(["Nothing."]), tokens(), counted) == ("Nothing.", "Nothing.")
+    assert answer_text([one], iter(()), tokens(), counted) == (render_cards([one]), "")

@@ -8,6 +8,8 @@ import pytest
 
 from wicketgate.config.engine import make_approval_desk, make_seal
 from wicketgate.config.settings import Settings
+from wicketgate.storage.measures import StorageMeasures
+from wicketgate.storage.memory import MemoryStore
 
 GATED = {"access": [{"match": "files:*", "approval": "always"}]}
 KEYS = {"auth": {"seal_keys": ["k" * 32]}}
@@ -19,7 +21,7 @@ KEYS = {"auth": {"seal_keys": ["k" * 32]}}
         (GATED, False, ""),
         (GATED | KEYS, True, ""),
         ({}, True, ""),
-        (GATED, True, "approvals end with this process, because auth.seal_keys is not set"),
+        (GATED, True, "approvals end with this service, because auth.seal_keys is not set"),
         (GATED | KEYS, False, "which were used does not: set storage.url to a file"),
     ],
 )
@@ -29,6 +31,8 @@ async def test_what_a_restart_would_lose_is_logged(
     storage = {"storage": {"url": f"sqlite:///{tmp_path / 'store.db'}"}} if with_file else {}
     settings = Settings.model_validate({**sections, **storage})
     with caplog.at_level(logging.WARNING):
-        await make_approval_desk(settings, make_seal(settings.auth)).aclose()
+        await make_approval_desk(
+            settings, make_seal(settings.auth, b"k" * 32), MemoryStore(), StorageMeasures()
+        ).aclose()
     assert len(caplog.messages) == bool(warning)
     assert warning in caplog.text

@@ -18,11 +18,10 @@ from wicketgate.access.identity import Identity
 from wicketgate.config.settings import Settings, UpstreamSettings
 from wicketgate.config.settings.base import is_secret_name
 from wicketgate.config.settings_file import load_settings
-from wicketgate.config.upstreams import make_member
+from wicketgate.config.upstreams import UpstreamMaker
 from wicketgate.fleet.edge import SHORTEST_SECRET
 from wicketgate.fleet.features import FeatureFleet, FeatureKind
 from wicketgate.fleet.member import Member
-from wicketgate.fleet.turns import Turns
 from wicketgate.gate import Gate
 from wicketgate.gateway.catalog_keeper import tools_left_out
 from wicketgate.net import Outgoing
@@ -54,7 +53,7 @@ for line in sys.stdin:
 
 @asynccontextmanager
 async def configured(**settings: Any) -> AsyncIterator[Member]:
-    member = make_member(UpstreamSettings(name="shop", **settings), Outgoing(), Turns())
+    member = UpstreamMaker(Outgoing()).member(UpstreamSettings(name="shop", **settings))
     async with connected(member):
         yield member
 
@@ -291,7 +290,7 @@ async def test_no_variable_renames_a_tool_so_that_it_escapes_its_rule(
         catalog, features = gate.runtime.catalog(), gate.fleet.members["db"].features
         assert features is not None and features.support is not None
         kinds: tuple[FeatureKind, ...] = ("prompts", "resources")
-        prompts, resources = [await features.list_all(kind) for kind in kinds]
+        prompts, resources = [(await features.list_all(kind)).items for kind in kinds]
         if not listed:
             assert not catalog.tools
             (reason,) = tools_left_out(catalog).values()

@@ -14,7 +14,7 @@ from tests.support.supervised import connected
 from wicketgate.access.identity import Identity
 from wicketgate.config.engine import make_provider
 from wicketgate.config.settings import ModelSettings, NetworkSettings, Settings, UpstreamSettings
-from wicketgate.config.upstreams import make_upstream, outgoing_rules
+from wicketgate.config.upstreams import UpstreamMaker, outgoing_rules
 from wicketgate.errors import ConfigError, EngineError
 from wicketgate.models.provider import ModelRequest, TextDelta
 from wicketgate.ports import CallContext
@@ -45,7 +45,7 @@ async def test_a_private_authority_holds_for_services_their_documents_and_token_
                 "oauth": {"token_url": f"{service.url}/token", "client_id": "me", "client_secret": "s"},
             }
         )
-        upstream = make_upstream(settings, outgoing_rules(settings_with(str(authority.ca_file))))
+        upstream = UpstreamMaker(outgoing_rules(settings_with(str(authority.ca_file)))).upstream(settings)
         async with connected(upstream):
             result = await upstream.call_tool("a", {}, CONTEXT, 5)
     assert result["structuredContent"] == {"a": 1}

@@ -6,8 +6,9 @@ import pytest
 
 from tests.support.requirement import requirement
 from tests.support.supervised import BOUND_S
+from tests.support.until import until
 from wicketgate.config.settings import UpstreamSettings
-from wicketgate.config.upstreams import make_upstream
+from wicketgate.config.upstreams import UpstreamMaker
 from wicketgate.net import Outgoing
 
 URL = "http://me:pass@127.0.0.1:1/private?key=hidden"
@@ -28,11 +29,10 @@ MEND = "start it, or correct the port in"
     ],
 )
 async def test_the_report_names_what_was_tried(settings: dict[str, object], report: str) -> None:
-    upstream = make_upstream(UpstreamSettings.model_validate({"name": "shop", **settings}), Outgoing())
+    upstream = UpstreamMaker(Outgoing()).upstream(UpstreamSettings.model_validate({"name": "shop", **settings}))
     async with asyncio.timeout(BOUND_S), asyncio.TaskGroup() as tasks:
         supervising = tasks.create_task(upstream.supervise(lambda _: None))
-        while upstream.status.phase != "down":
-            await asyncio.sleep(0.005)
+        await until(lambda: upstream.status.phase == "down")
         supervising.cancel()
     assert upstream.status.report.startswith(report)
     assert "127.0.0.1" not in upstream.status.error

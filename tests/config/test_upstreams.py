@@ -15,7 +15,7 @@ from tests.support.supervised import connected
 from wicketgate.access.identity import Identity
 from wicketgate.config.runtime import call_policies, runtime_policies
 from wicketgate.config.settings import Settings, UpstreamSettings
-from wicketgate.config.upstreams import fetching_program, make_upstream
+from wicketgate.config.upstreams import UpstreamMaker, fetching_program
 from wicketgate.net import Outgoing
 from wicketgate.ports import CallContext, Upstream
 
@@ -25,7 +25,7 @@ DOCUMENT = {"openapi": "3.1.0", "paths": {"/a": {"get": {"operationId": "a"}}}}
 
 @asynccontextmanager
 async def configured(**settings: Any) -> AsyncIterator[Upstream]:
-    upstream = make_upstream(UpstreamSettings(name="shop", **settings), Outgoing())
+    upstream = UpstreamMaker(Outgoing()).upstream(UpstreamSettings(name="shop", **settings))
     async with connected(upstream):
         yield upstream
 

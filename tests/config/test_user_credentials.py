@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from tests.support.requirement import requirement
 from tests.support.token_users import TokenUsers
 from wicketgate.config.settings import Settings, UpstreamSettings
-from wicketgate.config.upstreams import make_upstream
+from wicketgate.config.upstreams import UpstreamMaker
 from wicketgate.errors import ConfigError
 from wicketgate.net import Outgoing
 from wicketgate.upstreams.mcp.per_user import UserUpstream
@@ -25,8 +25,6 @@ URL = "https://mcp.example.net/mcp"
         ({"url": URL, "credentials": "user", "headers": {"authorization": "Bearer x"}}, "each caller's own"),
         ({"url": URL, "credentials": "user", "cache": {"shared": True}}, "no result is everybody's"),
         ({"url": URL, "credentials": "user", "instructions": True}, "instructions"),
-        ({"url": URL, "max_user_sessions": 3}, "belongs to credentials: user and exchange"),
-        ({"url": URL, "credentials": "user", "max_user_sessions": 0}, "greater than or equal to 1"),
     ],
 )
 def test_settings_that_would_give_one_account_to_all_are_refused(entry: dict[str, Any], part: str) -> None:
@@ -39,9 +37,9 @@ def test_settings_that_would_give_one_account_to_all_are_refused(entry: dict[str
 def test_a_server_with_accounts_needs_the_logins_of_its_users() -> None:
     settings = UpstreamSettings(name="linear", url=URL, credentials="user", headers={"X-Tenant": "t"})  # type: ignore[dict-item]
     with pytest.raises(ConfigError) as refused:
-        make_upstream(settings, Outgoing())
+        UpstreamMaker(Outgoing()).upstream(settings)
     assert "upstreams.linear.credentials" in str(refused.value)
-    assert isinstance(make_upstream(settings, Outgoing(), users=lambda _: TokenUsers()), UserUpstream)
+    assert isinstance(UpstreamMaker(Outgoing(), users=lambda _: TokenUsers()).upstream(settings), UserUpstream)
 
 
 WAY = {"client_id": "gate", "client_secret": "s"}

@@ -1,7 +1,6 @@
 """A gate with a known fleet, as a process of its own: a shop, hostile texts, a server that fails, a tool in quarantine
 and one that needs an approval."""
 
-import asyncio
 import signal
 import sys
 from collections.abc import AsyncIterator, Mapping
@@ -15,6 +14,7 @@ import yaml
 from tests.console.fleet import BILL
 from tests.support.process import Program, program
 from tests.support.service import BOUND_S
+from tests.support.until import until
 from wicketgate.access.identity import hash_key
 from wicketgate.catalog.pins import pin
 from wicketgate.config.lock_file import write_lock
@@ -65,9 +65,7 @@ class Fleet:
         self.http = httpx.AsyncClient(
             base_url=self.url, headers={"Authorization": f"Bearer {OWNER}"}, trust_env=False, timeout=BOUND_S
         )
-        async with asyncio.timeout(BOUND_S):
-            while not self._settled(await self.get("map")):
-                await asyncio.sleep(0.02)
+        await until(lambda: self.get("map"), self._settled, bound_s=BOUND_S, pause_s=0.02)
 
     def _settled(self, found: Mapping[str, Any]) -> bool:
         self._ids = dict(zip(found["columns"]["name"], found["columns"]["id"], strict=True))

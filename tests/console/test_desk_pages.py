@@ -1,9 +1,10 @@
 """The pages Servers, Calls, Keys and Configuration, in a browser."""
 
+import json
 import re
 from pathlib import Path
 
-from playwright.async_api import Browser, Dialog, Page, expect
+from playwright.async_api import Browser, Dialog, Page, Route, expect
 
 from tests.console.browser import Tab
 from tests.console.gate import READER, Fleet, fleet
@@ -31,12 +32,35 @@ async def test_a_server_is_disabled_once_it_was_said_twice_and_enabled_again(tab
     await page.get_by_role("button", name="Disable it").click()
     await expect(page.get_by_text("disabled until the next reload", exact=True)).to_be_visible()
     await expect(page.get_by_text("after the next reload or restart")).to_be_visible()
+    await expect(page.get_by_text("disabled at 1", exact=True)).to_be_visible()
     await page.get_by_role("button", name="Enable until the next reload").click()
-    await expect(page.get_by_role("button", name="Connect anew")).to_be_visible()
-    await page.get_by_role("button", name="Connect anew").click()
-    await expect(page.get_by_text("connected anew", exact=True)).to_be_visible()
+    await expect(page.get_by_role("button", name="Reconnect")).to_be_visible()
+    await page.get_by_role("button", name="Reconnect").click()
+    await expect(page.get_by_text("reconnected", exact=True)).to_be_visible()
     details = [each["detail"] for each in (await gate.get("calls?operation=server"))["calls"]]
-    assert details[:3] == ["connected anew", "enabled until the next reload", "disabled until the next reload"]
+    assert details[:3] == ["reconnected", "enabled until the next reload", "disabled until the next reload"]
+
+
+@requirement("OPS-295")
+async def test_a_server_shows_what_each_process_has_done_of_the_last_act(tab: Tab) -> None:
+    outcomes = [("a", "disable", True), ("b", "disable", True), ("c", "enable", True), ("<b>d</b>", "disable", False)]
+    shown: list[object] = [
+        [{"process": process, "act": act, "done": done} for process, act, done in outcomes],
+        None,
+    ]
+
+    async def told(route: Route) -> None:
+        found = await (await route.fetch()).json()
+        await route.fulfill(body=json.dumps({**found, "outcomes": shown[0]}), content_type="application/json")
+
+    page = await tab.open("servers?name=shop")
+    await tab.route(page, "**/console/api/servers/shop", told)
+    await page.reload()
+    line = "disabled at 2, enabled at 1, not possible at 1: the log of <b>d</b> says why"
+    await expect(page.get_by_text(line, exact=True)).to_be_visible()
+    del shown[0]
+    await page.reload()
+    await expect(page.get_by_text("what the other processes did is not known")).to_be_visible()
 
 
 @requirement("OPS-276")

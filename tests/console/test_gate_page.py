@@ -10,6 +10,7 @@ from tests.console.browser import Tab
 from tests.console.gate import READER, Fleet
 from tests.support.requirement import requirement
 from tests.support.service import BOUND_S
+from tests.support.until import until
 
 FOCUSED = "document.activeElement.getAttribute('aria-label')?.split(',')[0]"
 
@@ -147,9 +148,7 @@ async def test_a_new_tool_appears_without_a_reload(tab: Tab, gate: Fleet) -> Non
 
 async def until_painted(page: Page, count: int) -> None:
     """Playwright's own wait evaluates a text in the page, which the policy of the console forbids."""
-    async with asyncio.timeout(BOUND_S):
-        while await page.evaluate("painted") < count:
-            await asyncio.sleep(0.05)
+    await until(lambda: page.evaluate("painted"), lambda painted: painted >= count, bound_s=BOUND_S)
 
 
 @requirement("OPS-326")
@@ -177,9 +176,7 @@ async def test_a_map_on_its_way_when_news_begin_is_shown_and_asked_for_once_more
     assert (len(asked), await page.locator(".row").count()) == (1, 0)
     begun.set()
     await drawn(page)
-    async with asyncio.timeout(BOUND_S):
-        while len(asked) < 2:
-            await asyncio.sleep(0.02)
+    await until(lambda: len(asked) >= 2, bound_s=BOUND_S)
     # An answer that says that nothing has changed is not read, which counts as given up.
     assert [each for each in given_up if "/api/map" in each.url and "if-none-match" not in each.headers] == []
 

@@ -6,6 +6,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from wicketgate.results.page import FAILED
+
 Message = Mapping[str, Any]
 
 
@@ -37,17 +39,15 @@ def step(results: Mapping[str, str], text: str = "", tool: str = "tool_view") ->
     ]
 
 
-def envelope(summary: str, *handles: str, status: str = "ok", **more: Any) -> str:
-    refs = [{"handle": handle, "media_type": "text/plain", "label": "full text", "size_bytes": 9} for handle in handles]
-    return json.dumps({"status": status, "summary": summary, "facts": [], "artifacts": refs, "provenance": {}, **more})
-
-
-def view(handle: str, content: str) -> str:
-    return json.dumps({"handle": handle, "selector": {"type": "head"}, "content": content, "total": {"chars": 9_000}})
+def page(text: str, *handles: str, failed: bool = False) -> str:
+    """The page of a result; *handles* name what is not on it."""
+    return "\n".join(
+        [*([FAILED] if failed else []), text, *(f"[artifact {handle} (text/plain, 9 bytes)]" for handle in handles)]
+    )
 
 
 def cards(*ids: str) -> str:
-    return json.dumps({"cards": [{"id": name, "name": name, "description": "What it does, told." * 3} for name in ids]})
+    return "\n".join(f"{name} — What it does, told in a line of its own." for name in ids)
 
 
 def told(messages: Sequence[Message]) -> list[str]:
@@ -71,18 +71,15 @@ _lengths = st.integers(0, 900)
 @st.composite
 def _result(draw: st.DrawFn) -> str:
     text = "x y " * (draw(_lengths) // 4)
-    kind = draw(st.sampled_from(["envelope", "view", "cards", "error", "foreign", "foreign json"]))
+    kind = draw(st.sampled_from(["page", "cards", "error", "foreign"]))
     match kind:
-        case "envelope":
-            return envelope(text, *["text:shop:orders#12345678:0123456789abcdef"] * draw(st.integers(0, 3)))
-        case "view":
-            return view("text:shop:orders#12345678:0123456789abcdef", text)
+        case "page":
+            handles = ["text:shop:orders#12345678:0123456789abcdef"] * draw(st.integers(0, 3))
+            return page(text, *handles, failed=draw(st.booleans()))
         case "cards":
             return cards(*(f"shop:tool_{n}#12345678" for n in range(draw(st.integers(0, 25)))))
         case "error":
             return json.dumps({"error": "ARGS_INVALID", "message": text, "path": "", "details": {"expected": text}})
-        case "foreign json":
-            return json.dumps({"rows": [text]})
         case _:
             return text
 

@@ -1,7 +1,6 @@
 import copy
 import json
 from collections.abc import Sequence
-from typing import Any
 
 import pytest
 from hypothesis import assume, given
@@ -10,15 +9,13 @@ from hypothesis import strategies as st
 from tests.context.conversations import (
     FourCharacters,
     assistant,
-    cards,
     conversations,
-    envelope,
+    page,
     pieces,
     step,
     system,
     told,
     user,
-    view,
 )
 from tests.support.requirement import requirement
 from wicketgate.context.build import Built, ChatMessage, CountedTexts, build, message_tokens, shrink
@@ -151,7 +148,7 @@ def test_a_prefix_lasts_for_several_turns() -> None:
         shown = build(messages, 8_000, tokens).messages
         changes += shown[: len(previous)] != previous
         previous = shown
-        messages += step({f"c{turn}": view(HANDLE, f"order {turn} is on its way to Oslo. " * 20)})
+        messages += step({f"c{turn}": page(f"order {turn} is on its way to Oslo. " * 20, HANDLE)})
     assert len(shown) < len(messages)
     assert 0 < changes <= 12
 
@@ -161,23 +158,23 @@ def test_long_results_are_shrunk_first_and_the_oldest_of_them_first() -> None:
     long = "No. 17 shipped. " * 50
     messages = [
         user("Which orders are late?"),
-        *step({"c1": envelope(long, HANDLE)}, tool="tool_execute"),
+        *step({"c1": page(long, HANDLE)}, tool="tool_execute"),
         assistant("17 is."),
         user("And of last year?"),
-        *step({"c2": envelope(long, HANDLE)}, tool="tool_execute"),
-        *step({"c3": view(HANDLE, long)}),
+        *step({"c2": page(long, HANDLE)}, tool="tool_execute"),
+        *step({"c3": page(long, HANDLE)}),
     ]
     shown = build(messages, 600, TOKENS)
     assert told(shown.messages) == [
         "user: Which orders are late?",
         "assistant: 1",
-        "tool: " + shrink(envelope(long, HANDLE)),
+        "tool: " + shrink(page(long, HANDLE)),
         "assistant: 17 is.",
         "user: And of last year?",
         "assistant: 1",
-        "tool: " + shrink(envelope(long, HANDLE)),
+        "tool: " + shrink(page(long, HANDLE)),
         "assistant: 1",
-        "tool: " + view(HANDLE, long),
+        "tool: " + page(long, HANDLE),
     ]
     assert (shown.shrunk_results, shown.dropped_turns, shown.dropped_steps) == (2, 0, 0)
 
@@ -226,7 +223,7 @@ def test_a_running_turn_loses_its_oldest_steps_last_and_says_how_many_calls_that
 
 
 def test_the_line_about_missing_calls_stays_with_a_result_that_is_shrunk_later() -> None:
-    long = envelope("long " * 150, HANDLE)
+    long = page("long " * 170, HANDLE)
     messages = [user("Go on."), *step({"c1": "x" * 450}), *step({"c2": "x" * 450}), *step({"c3": long})]
     line = "[Earlier tool calls of this task left out to save room: 2]"
     assert told(build(messages, 440, TOKENS).messages)[1:] == ["assistant: 1", f"tool: {line}\n{long}"]
@@ -244,28 +241,27 @@ def test_each_turn_counts_its_own_missing_calls() -> None:
 
 def test_a_result_that_the_model_has_not_seen_stays_whole_and_older_ones_make_room() -> None:
     news = "news " * 60
-    messages = [user("Read on."), *step({"c1": envelope("old " * 200, HANDLE)}), *step({"c2": news})]
+    messages = [user("Read on."), *step({"c1": page("old " * 200, HANDLE)}), *step({"c2": news})]
     shown = told(build(messages, 280, TOKENS).messages)
-    assert shown[2:] == ["tool: " + shrink(envelope("old " * 200, HANDLE)), "assistant: 1", f"tool: {news}"]
+    assert shown[2:] == ["tool: " + shrink(page("old " * 200, HANDLE)), "assistant: 1", f"tool: {news}"]
 
 
 def test_a_new_result_that_can_never_fit_is_shrunk_alone_and_the_rest_stays() -> None:
-    messages = [user("Read it all."), *step({"c1": "short", "c2": view(HANDLE, "long " * 400)})]
+    messages = [user("Read it all."), *step({"c1": "short", "c2": page("long " * 400, HANDLE)})]
     shown = build(messages, 200, TOKENS).messages
     assert told(shown)[:3] == ["user: Read it all.", "assistant: 2", "tool: short"]
-    assert json.loads(shown[3]["content"])["handle"] == HANDLE
-    assert "content" not in json.loads(shown[3]["content"])
+    assert shown[3]["content"] == shrink(page("long " * 400, HANDLE))
 
 
 def test_of_the_new_results_the_longest_is_shrunk_first() -> None:
-    messages = [user("Read."), *step({"c1": view(HANDLE, "one " * 120), "c2": view(HANDLE, "two " * 200)})]
+    messages = [user("Read."), *step({"c1": page("one " * 120, HANDLE), "c2": page("two " * 200, HANDLE)})]
     shown = build(messages, 330, TOKENS)
-    assert told(shown.messages)[2] == "tool: " + view(HANDLE, "one " * 120)
+    assert told(shown.messages)[2] == "tool: " + page("one " * 120, HANDLE)
     assert shown.shrunk_results == 1
 
 
 def test_a_result_that_would_hardly_be_shorter_stays_and_the_turn_goes() -> None:
-    nearly = envelope("short", "text:a")
+    nearly = page("y" * 200, "text:a")
     assert 0 < len(nearly) - len(shrink(nearly)) < 64
     messages = [user("One."), *step({"c1": nearly}), assistant("Yes."), user("Two."), assistant("No."), user("So?")]
     shown = build(messages, size(messages) - 1, TOKENS)
@@ -290,7 +286,7 @@ def test_what_must_stay_and_does_not_fit_is_an_overflow(messages: list[ChatMessa
 
 @requirement("CHAT-79")
 def test_the_last_token_of_the_room_can_be_used() -> None:
-    messages = [user("long " * 400), assistant("Yes."), user("So?"), *step({"c1": view(HANDLE, "long " * 400)})]
+    messages = [user("long " * 400), assistant("Yes."), user("So?"), *step({"c1": page("long " * 400, HANDLE)})]
     needed = size([shortest(message) for message in messages[2:]])
     assert build(messages, needed, TOKENS).tokens == needed
     with pytest.raises(ContextOverflow):
@@ -306,35 +302,12 @@ def test_a_conversation_goes_on_after_a_message_that_was_too_long() -> None:
 LONG = "No. 17 was shipped. " * 100
 
 
-def shrunk(content: str) -> dict[str, Any]:
-    short: dict[str, Any] = json.loads(shrink(content))
-    assert len(shrink(content)) < len(content)
-    return short
-
-
 @requirement("CHAT-83")
-def test_an_envelope_keeps_its_status_the_beginning_of_its_summary_and_its_first_handles() -> None:
-    short = shrunk(envelope(LONG, HANDLE, "image:b", "image:c"))
-    assert short["status"] == "ok"
-    assert short["summary"] == LONG[:159] + "…"
-    assert short["artifacts"] == [{"handle": HANDLE}, {"handle": "image:b"}]
-    assert "tool_view" in short["note"]
-
-
-def test_an_envelope_without_artifacts_points_nowhere() -> None:
-    short = shrunk(envelope(LONG, status="error"))
-    assert short == {"status": "error", "summary": LONG[:159] + "…", "artifacts": []}
-
-
-def test_a_dry_run_stays_one() -> None:
-    assert shrunk(envelope(LONG, dry_run=True))["dry_run"] is True
-
-
-def test_cards_keep_the_ids_that_were_found() -> None:
-    assert shrunk(cards("shop:a#1", "shop:b#2")) == {"cards": [{"id": "shop:a#1"}, {"id": "shop:b#2"}]}
-    many = shrunk(cards(*(f"shop:{n}" for n in range(50))))
-    assert len(many["cards"]) == 20
-    assert many["note"].startswith("30 more")
+@pytest.mark.parametrize(("failed", "status"), [(False, ""), (True, "[the tool reports an error]\n")])
+def test_a_page_keeps_its_status_its_beginning_and_its_first_handles(failed: bool, status: str) -> None:
+    assert shrink(page(LONG, HANDLE, "image:b", "image:c", failed=failed)) == (
+        f"{(status + LONG)[:159]}…\n[tool_view shows the whole: {HANDLE}, image:b; shortened to save room]"
+    )
 
 
 @requirement("CHAT-83", "CHAT-96")
@@ -352,67 +325,11 @@ def test_lines_of_cards_keep_the_ids_that_were_found() -> None:
     assert shrink(words).startswith(words[:60])
 
 
-def test_a_view_keeps_what_it_showed_and_how_much_there_is() -> None:
-    short = shrunk(view(HANDLE, LONG))
-    assert {key: short[key] for key in ("handle", "selector", "total")} == {
-        "handle": HANDLE,
-        "selector": {"type": "head"},
-        "total": {"chars": 9_000},
-    }
-    assert "content" not in short
-    vast = {"handle": HANDLE, "selector": {"keys": ["key"] * 1_000}, "content": LONG, "total": 9}
-    assert set(shrunk(json.dumps(vast))) == {"handle", "note"}
-
-
-def test_an_error_keeps_its_code_and_message() -> None:
-    error = {"error": "ARGS_INVALID", "message": LONG, "path": "x", "retryable": False, "details": {"expected": LONG}}
-    assert shrunk(json.dumps(error)) == {"error": "ARGS_INVALID", "message": LONG[:159] + "…"}
-
-
 @pytest.mark.parametrize(
     "text", [LONG, json.dumps([LONG]), json.dumps({"rows": [LONG]}), '{"status": ' + LONG, "{" * 9_999]
 )
 def test_of_anything_else_the_beginning_is_kept_and_the_rest_is_counted(text: str) -> None:
     assert shrink(text) == f"{text[:240]}… [{len(text) - 240:,} more characters left out to save room]"
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        {"status": 7, "summary": LONG, "artifacts": []},
-        {"status": "ok", "summary": None, "artifacts": [], "x": LONG},
-        {"cards": LONG},
-        {"handle": LONG, "selector": 1, "total": 1},
-        {"error": LONG, "message": ""},
-    ],
-)
-def test_what_only_looks_like_ours_is_foreign(body: Any) -> None:
-    assert shrink(json.dumps(body)).endswith("more characters left out to save room]")
-
-
-def test_names_that_are_none_are_passed_over() -> None:
-    odd = json.dumps({"status": "ok", "summary": LONG, "artifacts": [7, {}, {"handle": LONG}, {"handle": "text:a"}]})
-    assert shrunk(odd)["artifacts"] == [{"handle": "text:a"}]
-
-
-def test_a_lone_surrogate_never_comes_out() -> None:
-    assert "\\ud800" in envelope("\ud800" + LONG)
-    shrink(envelope("\ud800" + LONG)).encode()
-
-
-_json = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=600),
-    lambda inner: (
-        st.lists(inner, max_size=4)
-        | st.dictionaries(
-            st.sampled_from(
-                ["status", "summary", "artifacts", "cards", "id", "handle", "selector", "total", "error", "message"]
-            ),
-            inner,
-        )
-    ),
-    max_leaves=8,
-)
 
 
 _card_lines = st.lists(
@@ -426,7 +343,7 @@ _card_lines = st.lists(
 
 
 @requirement("CHAT-83")
-@given(st.text() | _json.map(json.dumps) | _card_lines)
+@given(st.text() | _card_lines | st.builds(page, st.text(max_size=600), st.text(max_size=600)))
 def test_it_is_never_longer_never_raises_and_shrinks_no_further(content: str) -> None:
     short = shrink(content)
     assert len(short) <= len(content)

@@ -2,8 +2,9 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from tests.support.script import ScriptModel, calls, says
 from tests.support.scripted_server import HANDSHAKE, MODERN
 from tests.support.service import BOUND_S, KEY, OTHER_KEY, RunningService, chat_body, running_service
 from tests.support.token_users import TokenUsers
+from tests.support.until import until
 from tests.support.wire_client import WireClient
 from wicketgate.gateway import logins
 from wicketgate.models.provider import ToolCall
@@ -32,7 +34,7 @@ DOORS = pytest.mark.parametrize(
         ("/mcp/registry", "call", {"operation": "/accounts/whoami"}),
     ],
 )
-UPSTREAM_ERAS = pytest.mark.parametrize("upstream_era", ["2025-11-25", "2026-07-28"])
+UPSTREAM_ERAS = pytest.mark.parametrize("upstream_era", ["client", "2025-11-25", "2026-07-28"])
 
 
 class Setup:
@@ -49,7 +51,7 @@ class Setup:
 
 @asynccontextmanager
 async def serving(
-    era: str = "auto", *, script: ScriptModel | None = None, more: Mapping[str, Any] | None = None, **upstream: Any
+    era: str = "client", *, script: ScriptModel | None = None, more: Mapping[str, Any] | None = None, **upstream: Any
 ) -> AsyncIterator[Setup]:
     server, users = AccountServer(), TokenUsers()
     async with asyncio.timeout(BOUND_S), server.running():
@@ -58,11 +60,6 @@ async def serving(
             script, None, settings={"upstreams": [own], **(more or {})}, users=lambda settings: users, waiting=users
         ) as service:
             yield Setup(service, server, users)
-
-
-async def until(holds: Callable[[], object]) -> None:
-    while not holds():
-        await asyncio.sleep(0.005)
 
 
 def client_of(setup: Setup, era: str, path: str, capabilities: Any = None) -> WireClient:
@@ -122,7 +119,7 @@ async def test_a_client_of_the_newer_era_is_asked_and_its_retry_is_held_until_th
         assert "token" not in json.dumps(question)
         more = _answers(asked, "accept")
         retry = asyncio.create_task(client.call(name, arguments, more=more))
-        await asyncio.sleep(0.1)
+        await until(lambda: setup.users.awaited)
         assert not retry.done()
         setup.account(ONE)
         result = (await retry)["result"]
@@ -184,13 +181,13 @@ async def test_a_person_who_does_not_open_the_page_ends_the_call(action: str) ->
         # A login that is declined at the page ends it too.
         asked = (await client.call(call))["result"]
         retry = asyncio.create_task(client.call(call, more=_answers(asked, "accept")))
-        await asyncio.sleep(0.05)
+        await until(lambda: setup.users.awaited)
         setup.users.finish(ONE, "declined")
         assert (await retry)["result"]["structuredContent"]["error"] == "FORBIDDEN"
         # One that fails is offered anew, and nobody is asked a second time by the same call.
         asked = (await client.call(call))["result"]
         retry = asyncio.create_task(client.call(call, more=_answers(asked, "accept")))
-        await asyncio.sleep(0.05)
+        await until(lambda: len(setup.users.awaited) == 2)
         setup.users.finish(ONE, "failed")
         failed = (await retry)["result"]["structuredContent"]
         assert failed["connect_required"]["url"] == setup.users.asked[-1].url
@@ -362,7 +359,7 @@ async def test_a_prompt_or_a_resource_asks_for_the_login_too(method: str, params
         asked = (await client.ask(method, params))["result"]
         assert asked["resultType"] == "input_required"
         retry = asyncio.create_task(client.ask(method, {**params, **_answers(asked, "accept")}))
-        await asyncio.sleep(0.05)
+        await until(lambda: setup.users.awaited)
         setup.account(ONE)
         assert ONE in json.dumps((await retry)["result"])
 
@@ -411,16 +408,15 @@ async def test_changes_of_a_resource_reach_those_of_its_account_alone(mode: str,
         async with listening(KEY, ONE) as one, listening(OTHER_KEY, TWO) as two:
             # Until both are subscribed at the server.
             for client, actor in ((one, ONE), (two, TWO)):
-                while not changed[actor].is_set():
-                    await client.call_tool("accounts__touch", {})
-                    await asyncio.sleep(0.02)
-            await asyncio.sleep(0.2)
+                touch = partial(client.call_tool, "accounts__touch", {})
+                await until(touch, lambda _: changed[actor].is_set())
+            await asyncio.sleep(0.2)  # the news of the last touches
             heard[ONE].clear()
             heard[TWO].clear()
             changed[ONE].clear()
             await one.call_tool("accounts__touch", {})
             await changed[ONE].wait()
-            await asyncio.sleep(0.2)
+            await asyncio.sleep(0.2)  # nothing comes for the other
             assert set(heard[ONE]) == {uri}
             assert heard[TWO] == []
 

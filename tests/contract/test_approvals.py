@@ -13,6 +13,7 @@ from tests.contract.test_tool_calls import execute, names
 from tests.support.requirement import requirement
 from tests.support.script import ScriptModel, calls, says
 from tests.support.service import READER_KEY, FileServer, Frame, RunningService, running_service
+from tests.support.until import until
 from wicketgate.config.settings import Settings
 from wicketgate.models.provider import ToolCall
 
@@ -259,9 +260,7 @@ async def test_a_tool_that_changed_its_schema_has_to_be_approved_anew() -> None:
         schema = {"type": "object", "properties": {"path": {"type": "string"}, "mode": {"type": "string"}}}
         files.tools[:] = [{**files.tools[0], "inputSchema": schema}]
         files.announce("files")
-        async with asyncio.timeout(30):
-            while 'wicketgate_tools{upstream="files"} 1.0' not in await service.metrics():
-                await asyncio.sleep(0.01)
+        await until(service.metrics, lambda text: 'wicketgate_tools{upstream="files"} 1.0' in text)
         stream = await talk.go_on((approval, "approve"))
     assert json.loads(results(stream)["c1"]["error"])["error"] == "HYDRATE_FAILED"
     assert files.calls == []

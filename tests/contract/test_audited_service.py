@@ -146,7 +146,9 @@ async def test_the_service_is_not_ready_while_a_critical_audit_sink_cannot_be_wr
         for is_critical in (False, True):
             full = AuditMemory()
             full.broken = True
-            service.app.state.gate.auditor = Auditor([Attached("disk", full, is_critical)], wall_clock=time.time)
+            service.app.state.gate.records.auditor = Auditor(
+                [Attached("disk", full, is_critical)], wall_clock=time.time
+            )
             for headers in ({"Accept": "*/*"}, {"Authorization": ""}):
                 answer = await service.http.get("/readyz", headers=headers)
                 assert (answer.status_code, answer.json()["ready"]) == ((503, False) if is_critical else (200, True))

@@ -21,7 +21,7 @@ async def apply(service: RunningService, **auth: Any) -> None:
     await gate.apply(Settings(**{**whole, "auth": {**whole["auth"], **auth}}))
 
 
-@requirement("ACCESS-211")
+@requirement("ACCESS-211", "ACCESS-39", "ACCESS-165", "ACCESS-184")
 @pytest.mark.parametrize("how", ["suspended", "gone", "another actor's"])
 async def test_a_browser_session_ends_with_the_key_that_began_it(how: str) -> None:
     after = {

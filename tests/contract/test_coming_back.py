@@ -24,6 +24,7 @@ from tests.support.service import (
     running_service,
 )
 from tests.support.slow_client import posting as slow_posting
+from tests.support.until import until
 from wicketgate.access.identity import hash_key
 from wicketgate.models.provider import Finish, ModelEvent, ModelRequest, TextDelta
 
@@ -163,8 +164,7 @@ async def test_a_detached_run_holds_its_place_and_has_its_bound() -> None:
             pass  # its own client needs no place of its own
         async with asyncio.timeout(BOUND_S):
             await model.aborted.wait()
-            while (taken := await post(service, {})).status_code == 503:
-                await asyncio.sleep(0.01)
+            taken = await until(lambda: post(service, {}), lambda answer: answer.status_code != 503)
     assert frames(taken.text)[-1][0] == "done"
 
 
@@ -259,9 +259,7 @@ async def test_after_its_time_a_key_is_new_again() -> None:
     model = ScriptModel(says("first"), says("second"))
     async with running_service(model, settings={"engine": {"resume": {"keep_s": 0.05}}}) as service:
         first = await post(service)
-        async with asyncio.timeout(BOUND_S):
-            while (again := await post(service)).text == first.text:
-                await asyncio.sleep(0.02)
+        again = await until(lambda: post(service), lambda answer: answer.text != first.text)
         stale = {**KEYED, "Last-Event-ID": ids(first.text)[0]}
         refusal(await post(service, stale), 400, "invalid_request")
     assert frames(again.text)[0][1]["content"] == "second"
@@ -308,8 +306,7 @@ async def test_a_run_that_nobody_came_back_to_ends_no_later_run_of_its_key() -> 
             async with slow_posting(service.url, chat_body(), {"Authorization": f"Bearer {KEY}", **KEYED}) as late:
                 await late.read(b"xxx")
                 may_end.set()
-                while "cancelled" in (again := await post(service)).text[-200:]:
-                    await asyncio.sleep(0.01)
+                again = await until(lambda: post(service), lambda answer: "cancelled" not in answer.text[-200:])
     assert again.text.count("event: done") == 1
     assert '"stop"' in again.text[-200:]
     assert len(model.requests) == 2

@@ -3,7 +3,6 @@ ways here."""
 
 import asyncio
 import json
-import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -13,74 +12,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app import mcp_direct
-from app.mcp_live_sessions import LiveSessions
+from tests.contract.test_mcp_door import INITIALIZE
+from tests.support.door import ERAS, META, NEWER, OLDER, WAYS, Door, Message
 from tests.support.requirement import requirement
 from tests.support.service import BOUND_S, OTHER_KEY, TOOLS, FileServer, RunningService, running_service
-from tests.support.wire_client import ACCEPT, messages_in
-from wicketgate.faces.mcp.kept_sessions import IDLE_S
+from tests.support.until import until
+from tests.support.wire_client import messages_in
 from wicketgate.ports import CallContext
 
-NEWER, OLDER = "2026-07-28", "2025-11-25"
-ERAS = pytest.mark.parametrize("era", [NEWER, OLDER])
-WAYS = pytest.mark.parametrize("direct", [True, False], ids=["direct", "sdk"])
-META = {
-    "io.modelcontextprotocol/protocolVersion": NEWER,
-    "io.modelcontextprotocol/clientCapabilities": {},
-    "io.modelcontextprotocol/clientInfo": {"name": "t", "version": "1"},
-}
 OF_ONE_WAY = {"content-type", "content-length", "transfer-encoding", "cache-control", "x-accel-buffering", "connection"}
 OF_ONE_ANSWER = {"date", "mcp-session-id"}
 
-Message = dict[str, Any]
 
-
-class Door:
-    """One client at a face, in a session if its era has them."""
-
-    def __init__(self, service: RunningService, era: str, face: str = "namespaced") -> None:
-        self.service = service
-        self.path = f"/mcp/{face}"
-        self.era = era
-        self.capabilities: Mapping[str, Any] = {}
-        self.headers = {**ACCEPT, "MCP-Protocol-Version": era, "X-Correlation-ID": "corr-1"}
-
-    async def open(self, **capabilities: Any) -> "Door":
-        self.capabilities = capabilities
-        if self.era == NEWER:
-            return self
-        params = {"protocolVersion": OLDER, "capabilities": capabilities, "clientInfo": {"name": "t", "version": "1"}}
-        opened = await self.post({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params})
-        assert opened.status_code == 200, opened.text
-        self.headers["Mcp-Session-Id"] = opened.headers["mcp-session-id"]
-        assert (await self.post({"jsonrpc": "2.0", "method": "notifications/initialized"})).status_code == 202
-        return self
-
-    async def post(self, message: object, **headers: str) -> httpx.Response:
-        content = message if isinstance(message, bytes) else json.dumps(message).encode()
-        async with asyncio.timeout(BOUND_S):
-            return await self.service.http.post(self.path, content=content, headers={**self.headers, **headers})
-
-    async def ask(self, method: str, params: Mapping[str, Any] | None = None, id: int | str = 1) -> httpx.Response:
-        asked = dict(params or {})
-        named: dict[str, str] = {}
-        if self.era == NEWER:
-            named = {"Mcp-Method": method, **({"Mcp-Name": asked["name"]} if "name" in asked else {})}
-            own = {**META, "io.modelcontextprotocol/clientCapabilities": self.capabilities}
-            asked = {"_meta": own, **asked}
-        return await self.post({"jsonrpc": "2.0", "id": id, "method": method, "params": asked}, **named)
-
-    async def call(self, name: str, id: int | str = 1, **arguments: Any) -> httpx.Response:
-        return await self.ask("tools/call", {"name": name, "arguments": arguments}, id)
-
-
-class Talking(FileServer):
-    """``slow`` says something before it waits."""
-
+class OddFiles(FileServer):
     async def _answer(self, name: str, arguments: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]:
-        if name == "slow" and arguments.get("says"):
-            for level in ("debug", "error"):
-                await context.caller.log(level, {"text": "hä"}, "files")
         if name == "read_file" and arguments["path"] == "odd":
             picture = {"type": "image", "data": "AA==", "mimeType": "image/png", "unknown": 1}
             return {"content": [picture, {"type": "text", "text": "ü", "annotations": {"audience": ["user"]}}]}
@@ -90,8 +35,8 @@ class Talking(FileServer):
 @asynccontextmanager
 async def both_ways(*, settings: Mapping[str, Any] | None = None) -> AsyncIterator[list[RunningService]]:
     async with (
-        running_service(upstreams=[Talking()], settings={**(settings or {}), "mcp": {"direct": True}}) as direct,
-        running_service(upstreams=[Talking()], settings={**(settings or {}), "mcp": {"direct": False}}) as by_sdk,
+        running_service(upstreams=[OddFiles()], settings={**(settings or {}), "mcp": {"direct": True}}) as direct,
+        running_service(upstreams=[OddFiles()], settings={**(settings or {}), "mcp": {"direct": False}}) as by_sdk,
     ):
         yield [direct, by_sdk]
 
@@ -100,8 +45,8 @@ def told(answer: httpx.Response) -> tuple[Any, ...]:
     """The message to the client of *answer*, whatever the way."""
     headers = {key: value for key, value in answer.headers.items() if key not in OF_ONE_WAY | OF_ONE_ANSWER}
     # The SDK refuses some headers in plain text.
-    said = messages_in(answer) if "content-type" in answer.headers else answer.text
-    return answer.status_code, said, headers
+    said = messages_in(answer) if "content-type" in answer.headers and answer.content else answer.text
+    return answer.status_code, said, headers, "mcp-session-id" in answer.headers
 
 
 CALLS: list[tuple[str, str, dict[str, Any]]] = [
@@ -154,14 +99,102 @@ async def test_a_client_is_told_the_same_on_both_ways(era: str, can: dict[str, A
         assert told(answers[0]) == told(answers[1])
 
 
-@requirement("FACE-135", "FACE-136", "FACE-139")
-async def test_an_answer_in_a_session_is_json_and_needs_nothing_of_the_sdk() -> None:
+CLIENT: Message = {"name": "t", "version": "1"}
+PICTURE: Message = {"src": "https://a.example/x.png", "mimeType": "image/png", "sizes": ["48x48"], "theme": "dark"}
+METAS: list[Any] = [{"mine/x": 1}, {"progressToken": 1}, [], None]
+VERSIONS: list[Any] = ["2024-11-05", "2025-03-26", "2025-06-18", OLDER, NEWER, "2030-01-01", "", 1]
+CLIENTS: list[Any] = [
+    CLIENT,
+    {**CLIENT, "title": "T", "description": "d", "websiteUrl": "https://a.example", "more": 1, "icons": [PICTURE]},
+    {**CLIENT, "icons": [{**PICTURE, "theme": "red"}]},
+    {"name": "t"},
+    {**CLIENT, "name": 1},
+    {**CLIENT, "name": "ü" * 200},
+    None,
+]
+ABILITIES: list[Any] = [*DECLARED, {"elicitation": {}}, {"roots": {"listChanged": "yes"}}, {"sampling": 1}, [], None]
+
+
+@requirement("FACE-240", "FACE-241", "FACE-242")
+async def test_a_session_is_opened_alike_on_both_ways(by_the_sdk: list[str]) -> None:
+    usual = {"protocolVersion": OLDER, "capabilities": {}, "clientInfo": CLIENT}
+    params: list[Any] = [
+        *({**usual, "protocolVersion": version} for version in VERSIONS),
+        *({**usual, "clientInfo": client} for client in CLIENTS),
+        *({**usual, "capabilities": can} for can in ABILITIES),
+        *({key: value for key, value in usual.items() if key != left_out} for left_out in usual),
+        *({**usual, "_meta": meta} for meta in METAS),
+        {**usual, "unheard": 1},
+        {**usual, "cursor": "x"},
+        [],
+        None,
+    ]
     async with both_ways() as services:
-        kinds = []
+        for face in ("namespaced", "gateway", "transparent", "registry"):
+            doors = [Door(service, OLDER, face) for service in services]
+            for each in params if face == "gateway" else params[:8]:
+                answers = [
+                    await door.post({"jsonrpc": "2.0", "id": "o", "method": "initialize", "params": each})
+                    for door in doors
+                ]
+                assert told(answers[0]) == told(answers[1]), (face, each)
+                sessions = [door.session_of(answer) for door, answer in zip(doors, answers, strict=True)]
+                assert sessions[0] == sessions[1], (face, each)
+        # What was compared did go two ways.
+        by_the_sdk.clear()
+        for door in doors:
+            assert (await door.post(INITIALIZE)).headers["content-type"] == "application/json"
+        assert by_the_sdk == ["initialize"]
+
+
+_openings = st.fixed_dictionaries(
+    {
+        "jsonrpc": st.sampled_from(["2.0", "2.0", "2.0", "1.0"]),
+        "method": st.sampled_from(["initialize", "initialize", "notifications/initialized"]),
+    },
+    optional={"id": st.sampled_from([1, "a", None, True]), "more": st.just(1)},
+)
+_of_openings = st.fixed_dictionaries(
+    {},
+    optional={
+        "protocolVersion": st.sampled_from(VERSIONS),
+        "capabilities": st.sampled_from(ABILITIES),
+        "clientInfo": st.sampled_from(CLIENTS),
+        "_meta": st.sampled_from([{}, {"mine/x": 1}, {"progressToken": 1}, None]),
+        "name": st.just("x"),
+    },
+)
+
+
+@requirement("FACE-240", "FACE-241", "FACE-242", "FACE-214")
+async def test_any_opening_is_answered_alike_on_both_ways() -> None:
+    seen: list[tuple[bool, Message, Mapping[str, str]]] = []
+
+    @given(st.booleans(), _openings, _of_openings, _headers)
+    def collect(within: bool, message: Message, params: Message, headers: Mapping[str, str]) -> None:
+        usual = {"protocolVersion": OLDER, "capabilities": {}, "clientInfo": CLIENT}
+        whole = {**usual, **params} if message["method"] == "initialize" else params
+        seen.append((within, {**message, "params": whole}, headers))
+
+    await asyncio.to_thread(collect)
+    async with both_ways() as services:
+        opened = [await Door(service, OLDER).open() for service in services]
+        for within, message, headers in seen:
+            doors = opened if within else [door.without_session() for door in opened]
+            answers = [await door.post(message, **headers) for door in doors]
+            assert told(answers[0]) == told(answers[1]), (within, message, headers)
+            if not within:
+                sessions = [door.session_of(answer) for door, answer in zip(doors, answers, strict=True)]
+                assert sessions[0] == sessions[1], (message, headers)
+
+
+@requirement("FACE-135", "FACE-136", "FACE-139")
+async def test_an_answer_in_a_session_is_json_and_needs_nothing_of_the_sdk(by_the_sdk: list[str]) -> None:
+    async with both_ways() as services:
         for service in services:
             answer = await (await Door(service, OLDER).open()).call("files__read_file", path="a")
-            kinds.append(answer.headers["content-type"])
-    assert kinds == ["application/json", "text/event-stream"]
+            assert answer.headers["content-type"] == "application/json"
+    assert by_the_sdk == ["initialize", "tools/call"]
 
 
 _meta = st.dictionaries(
@@ -219,40 +252,7 @@ async def test_any_request_is_answered_alike_on_both_ways(can: dict[str, Any]) -
             assert told(answers[0]) == told(answers[1]), (era, sent, headers)
 
 
-class Watched(LiveSessions):
-    """The sessions of the faces, which are renewed when the test says so."""
-
-    made: list["Watched"]
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.made.append(self)
-
-
-@requirement("FACE-137")
-@WAYS
-async def test_a_session_that_is_used_for_calls_alone_does_not_lapse(
-    direct: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ahead_s = 0.0
-    monkeypatch.setattr(Watched, "made", [], raising=False)
-    monkeypatch.setattr("app.mcp_door.LiveSessions", Watched)
-    monkeypatch.setattr("app.mcp_door.loop_time", lambda: time.monotonic() + ahead_s)
-    monkeypatch.setattr("wicketgate.config.runtime.monotonic", lambda: time.monotonic() + ahead_s)
-    async with running_service(upstreams=[FileServer()], settings={"mcp": {"direct": direct}}) as service:
-        door, other = await Door(service, OLDER).open(), await Door(service, OLDER).open()
-        for _ in range(4):
-            ahead_s += IDLE_S / 2
-            answer = await door.call("files__read_file", path="a")
-            wanted = "application/json" if direct else "text/event-stream"
-            assert (answer.status_code, answer.headers["content-type"]) == (200, wanted)
-            for sessions in Watched.made:
-                await sessions.renew()
-        assert (await door.ask("ping")).status_code == 200
-        assert (await other.ask("ping")).status_code == 404, "it was idle for long"
-
-
-@requirement("FACE-137")
+@requirement("FACE-137", "FACE-3")
 @WAYS
 async def test_a_session_is_nothing_to_another_actor(direct: bool) -> None:
     async with running_service(upstreams=[FileServer()], settings={"mcp": {"direct": direct}}) as service:
@@ -268,21 +268,24 @@ async def running(files: FileServer, number: int = 1) -> None:
             await asyncio.sleep(0)
 
 
-@requirement("FACE-138")
+@requirement("FACE-138", "FACE-13")
 @WAYS
-async def test_a_cancelled_call_of_a_session_ends_at_its_server(direct: bool) -> None:
+@pytest.mark.parametrize(("id", "cancelled"), [("7", 7), (0, 0), ("0", "0")])
+async def test_a_cancelled_call_of_a_session_ends_at_its_server_whatever_its_id(
+    direct: bool, id: int | str, cancelled: int | str
+) -> None:
     files = FileServer()
     async with running_service(upstreams=[files], settings={"mcp": {"direct": direct}}) as service:
         door = await Door(service, OLDER).open()
-        call = asyncio.create_task(door.call("files__slow", id="7"))
+        call = asyncio.create_task(door.call("files__slow", id=id))
         await running(files)
-        cancel = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 7}}
+        cancel = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": cancelled}}
         assert (await door.post(cancel)).status_code == 202
         answer = await call
         async with asyncio.timeout(BOUND_S):
             await files.slow_cancelled.wait()
         (message,) = messages_in(answer)
-        assert (answer.status_code, message["id"], message["error"]["code"]) == (200, "7", -32800)
+        assert (answer.status_code, message["id"], message["error"]["code"]) == (200, id, -32800)
         assert (await door.ask("ping")).status_code == 200
 
 
@@ -300,25 +303,9 @@ async def test_a_call_ends_with_its_session() -> None:
 
 
 @requirement("FACE-139")
-@WAYS
-async def test_what_a_server_logs_comes_before_the_answer(direct: bool) -> None:
-    files = Talking()
-    async with running_service(upstreams=[files], settings={"mcp": {"direct": direct}}) as service:
-        door = await Door(service, OLDER).open()
-        files.release.set()
-        said = messages_in(await door.call("files__slow", says=True))
-        assert [each.get("params", {}).get("level") for each in said] == ["debug", "error", None]
-        assert said[0]["params"] == {"level": "debug", "data": {"text": "hä"}, "logger": "files"}
-        assert said[-1]["result"]["content"][0]["text"] == "at last"
-        assert (await door.ask("logging/setLevel", {"level": "warning"})).status_code == 200
-        said = messages_in(await door.call("files__slow", says=True))
-        assert [each.get("params", {}).get("level") for each in said] == ["error", None]
-
-
-@requirement("FACE-139")
 @ERAS
 async def test_the_connection_of_a_slow_call_stays_in_use(era: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mcp_direct, "PING_S", 0.05)
+    monkeypatch.setattr("app.mcp.answer.PING_S", 0.05)
     files = FileServer()
     async with running_service(upstreams=[files], settings={"mcp": {"direct": True}}) as service:
         door = await Door(service, era).open()
@@ -338,17 +325,20 @@ async def test_the_connection_of_a_slow_call_stays_in_use(era: str, monkeypatch:
     assert event["result"]["content"] == [{"type": "text", "text": "at last"}]
 
 
-@requirement("FACE-13")
+@requirement("FACE-13", "CHAT-72", "ACCESS-37")
 @ERAS
 @WAYS
-async def test_a_call_ends_when_its_client_hangs_up(era: str, direct: bool) -> None:
+async def test_a_call_ends_with_its_place_when_its_client_hangs_up(era: str, direct: bool) -> None:
     files = FileServer()
     async with running_service(upstreams=[files], settings={"mcp": {"direct": direct}}) as service:
         call = asyncio.create_task((await Door(service, era).open()).call("files__slow"))
         await running(files)
+        calls = service.app.state.gate.shared.limits.calls
+        assert calls.held >= 1
         call.cancel()
         async with asyncio.timeout(BOUND_S):
             await files.slow_cancelled.wait()
+            await until(lambda: not calls.held)
 
 
 @requirement("FACE-135")

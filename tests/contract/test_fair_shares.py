@@ -23,6 +23,7 @@ from tests.support.service import (
     frames,
     running_service,
 )
+from tests.support.until import until
 
 BOB: dict[str, str] = {}
 ALICE, CARL = {"Authorization": f"Bearer {OTHER_KEY}"}, {"Authorization": f"Bearer {READER_KEY}"}
@@ -90,9 +91,7 @@ async def test_runs_that_nobody_reads_leave_room_for_other_actors() -> None:
 
 async def until_detached(service: RunningService, number: int) -> None:
     """Wait until so many runs have lost their readers."""
-    async with asyncio.timeout(BOUND_S):
-        while service.app.state.gate.shares.detached.held != number:
-            await asyncio.sleep(0.01)
+    await until(lambda: service.app.state.gate.shared.limits.detached.held == number)
 
 
 @requirement("CHAT-89")
@@ -107,7 +106,7 @@ async def test_an_actor_has_only_so_many_runs_without_a_reader_and_a_further_one
         async with asyncio.timeout(BOUND_S):
             await model.aborted.wait()
         third = await chat(service, keyed(3))
-        assert service.app.state.gate.shares.detached.held == 2
+        assert service.app.state.gate.shared.limits.detached.held == 2
         # Another actor has room of its own, and a run whose reader is back is none without a reader.
         await left_alone(service, {**ALICE, **keyed(4)})
         await until_detached(service, 3)
@@ -125,7 +124,7 @@ async def test_the_run_detached_last_gives_way_to_an_actor_that_finds_no_place()
             await until_detached(service, number)
         newcomer = await chat(service, ALICE)
         last = await chat(service, keyed(4))
-        assert service.app.state.gate.shares.detached.held == 3
+        assert service.app.state.gate.shared.limits.detached.held == 3
     assert frames(newcomer.text)[-1][0] == "done"
     assert frames(last.text)[-1][1]["finish_reason"] == "cancelled"
 
@@ -161,9 +160,7 @@ async def test_one_actor_cannot_take_all_threads_of_a_python_upstream_not_even_b
     try:
         async with running_service(upstreams=None, settings={"upstreams": [upstream]}) as service:
             bobs = [asyncio.create_task(call(BOB, "hold")) for _ in range(60)]
-            async with asyncio.timeout(BOUND_S):
-                while sum(thread.name.startswith("tools of pyt") for thread in threading.enumerate()) < most:
-                    await asyncio.sleep(0.01)
+            await until(lambda: sum(thread.name.startswith("tools of pyt") for thread in threading.enumerate()) >= most)
             beside = await call(ALICE, "count", text="four")
             ends = {answer.status_code for answer in await asyncio.gather(*bobs)}
             after = await call(ALICE, "count", text="four")

@@ -2,14 +2,16 @@
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 from mcp import types as t
 
-from tests.support.asking_server import asking_server
+from tests.contract.replicas import Gates
+from tests.support.asking_server import AskingServer, asking_server
 from tests.support.mcp_client import NEW, mcp_client
 from tests.support.requirement import requirement
 from tests.support.service import BOUND_S, OTHER_KEY, RunningService, running_service
@@ -42,6 +44,26 @@ def answers(answer: Mapping[str, Any], *given: Mapping[str, Any]) -> dict[str, A
 def text(answer: Mapping[str, Any]) -> str:
     assert not answer["result"].get("isError"), answer
     return str(answer["result"]["content"][0]["text"])
+
+
+@dataclass
+class Places:
+    """The gate *here*, where the calls to *server* run, and *there*, to which second attempts come."""
+
+    server: AskingServer
+    here: RunningService
+    there: RunningService
+
+
+@pytest.fixture
+async def places(both_ways: str, gates: Gates) -> AsyncIterator[Places]:
+    async with (
+        asking_server() as server,
+        asking_server() as other,
+        gates([server.upstream], [other.upstream]) as (here, there),
+    ):
+        yield Places(server, here, there)
+    assert other.calls == []
 
 
 @requirement("FACE-72")
@@ -78,14 +100,12 @@ async def test_a_call_is_held_at_every_face(path: str, name: str, arguments: dic
     assert server.calls == ["ask"]
 
 
-@requirement("FACE-72")
-async def test_prompts_and_reads_are_held_too() -> None:
-    async with asking_server() as server, running_service(upstreams=[server.upstream]) as service:
-        gate = client(service)
-        for method, params in (("prompts/get", {"name": "old__greet"}), ("resources/read", {"uri": "old+doc:///who"})):
-            first = await gate.ask(method, params)
-            second = await gate.ask(method, {**params, **answers(first)})
-            assert "accept Ada" in str(second["result"]), second
+@requirement("FACE-72", "FACE-105")
+async def test_prompts_and_reads_are_held_too(places: Places) -> None:
+    for method, params in (("prompts/get", {"name": "old__greet"}), ("resources/read", {"uri": "old+doc:///who"})):
+        first = await client(places.here).ask(method, params)
+        second = await client(places.there).ask(method, {**params, **answers(first)})
+        assert "accept Ada" in str(second["result"]), second
 
 
 @requirement("FACE-72", "FACE-77")
@@ -103,56 +123,55 @@ async def test_the_official_client_of_the_newer_era_answers_a_server_of_the_olde
     assert server.calls == ["twice"]
 
 
-@requirement("FACE-73")
-async def test_a_call_that_asks_several_times_takes_as_many_attempts() -> None:
-    async with asking_server() as server, running_service(upstreams=[server.upstream]) as service:
-        gate = client(service)
-        first = await gate.call("old__twice")
-        unanswered = await gate.call("old__twice", more={"requestState": asked(first)[0], "inputResponses": {}})
-        assert asked(unanswered)[1] == asked(first)[1], "it is asked again"
-        nonsense = await gate.call(
-            "old__twice", more={**answers(first), "inputResponses": {"question-1": {"action": 5}}}
-        )
-        assert "error" in nonsense or asked(nonsense)[1] == asked(first)[1]
-        second = await gate.call("old__twice", more=answers(first))
-        assert asked(second)[1].keys().isdisjoint(asked(first)[1])
-        stale = await gate.call("old__twice", more=answers(first))
-        assert asked(stale)[1] == asked(second)[1], "an answer counts once"
-        third = await gate.call("old__twice", more=answers(second, {**ADA, "content": {"name": "Lovelace"}}))
-        assert text(third) == "accept Ada, accept Lovelace"
-        both = await gate.call("old__both")
-        while len(questions := asked(both)[1]) < 2:
-            both = await gate.call("old__both", more={"requestState": asked(both)[0], "inputResponses": {}})
-        messages = [one["params"]["message"] for one in questions.values()]
-        assert messages == ["`old` asks: First name?", "`old` asks: Last name?"]
-        assert text(await gate.call("old__both", more=answers(both))) == "accept Ada, accept Ada"
+@requirement("FACE-73", "FACE-105")
+async def test_a_call_that_asks_several_times_takes_as_many_attempts(places: Places) -> None:
+    gate = client(places.there)
+    first = await client(places.here).call("old__twice")
+    unanswered = await gate.call("old__twice", more=more_of(first))
+    assert asked(unanswered)[1] == asked(first)[1], "it is asked again"
+    nonsense = await gate.call("old__twice", more={**answers(first), "inputResponses": {"question-1": {"action": 5}}})
+    assert "error" in nonsense or asked(nonsense)[1] == asked(first)[1]
+    second = await gate.call("old__twice", more=answers(first))
+    assert asked(second)[1].keys().isdisjoint(asked(first)[1])
+    stale = await gate.call("old__twice", more=answers(first))
+    assert asked(stale)[1] == asked(second)[1], "an answer counts once"
+    third = await gate.call("old__twice", more=answers(second, {**ADA, "content": {"name": "Lovelace"}}))
+    assert text(third) == "accept Ada, accept Lovelace"
+    both = await client(places.here).call("old__both")
+    while len(questions := asked(both)[1]) < 2:
+        both = await gate.call("old__both", more=more_of(both))
+    messages = [one["params"]["message"] for one in questions.values()]
+    assert messages == ["`old` asks: First name?", "`old` asks: Last name?"]
+    assert text(await gate.call("old__both", more=answers(both))) == "accept Ada, accept Ada"
 
 
 @requirement("FACE-74")
-async def test_a_held_call_is_open_to_nobody_else_and_to_no_other_call() -> None:
+async def test_a_held_call_is_open_to_nobody_else_and_to_no_other_call(places: Places) -> None:
     other = {"headers": {"Authorization": f"Bearer {OTHER_KEY}"}}
-    async with asking_server() as server, running_service(upstreams=[server.upstream]) as service:
-        first = await client(service).call("old__ask")
-        wrong = [
-            await client(service).call("old__ask", more=answers(first), **other),
-            await client(service).call("old__twice", more=answers(first)),
-            await client(service).call("old__ask", {"a": 1}, more=answers(first)),
-        ]
-        assert [one["error"]["code"] for one in wrong] == [-32602] * 3
-        assert server.answers == []
-        assert text(await client(service).call("old__ask", more=answers(first))) == "accept Ada"
-    assert server.calls == ["ask"]
+    first = await client(places.here).call("old__ask")
+    wrong = [
+        await client(places.there).call("old__ask", more=answers(first), **other),
+        await client(places.there).call("old__twice", more=answers(first)),
+        await client(places.there).call("old__ask", {"a": 1}, more=answers(first)),
+        await client(places.there, "/mcp").call("old__ask", more=answers(first)),
+    ]
+    assert [one["error"]["code"] for one in wrong] == [-32602] * 4
+    assert places.server.answers == []
+    assert text(await client(places.there).call("old__ask", more=answers(first))) == "accept Ada"
+    assert places.server.calls == ["ask"]
 
 
 @requirement("FACE-123")
-async def test_an_attempt_that_is_repeated_gets_the_same_again_and_nothing_runs_twice() -> None:
-    async with asking_server() as server, running_service(upstreams=[server.upstream]) as service:
-        first = await client(service).call("old__twice")
-        seconds = [await client(service).call("old__twice", more=answers(first)) for _ in range(2)]
-        assert [list(asked(one)[1]) for one in seconds] == [["question-2"]] * 2
-        for again in (seconds[1], seconds[0], first):
-            assert text(await client(service).call("old__twice", more=answers(again))) == "accept Ada, accept Ada"
-    assert server.calls == ["twice"]
+async def test_an_attempt_that_is_repeated_gets_the_same_again_and_nothing_runs_twice(places: Places) -> None:
+    gates = [places.there, places.here, places.there]
+    first = await client(places.here).call("old__twice")
+    seconds = [await client(gate).call("old__twice", more=answers(first)) for gate in gates]
+    assert [list(asked(one)[1]) for one in seconds] == [["question-2"]] * 3
+    both = [client(gate).call("old__twice", more=answers(seconds[0])) for gate in gates[:2]]
+    assert [text(one) for one in await asyncio.gather(*both)] == ["accept Ada, accept Ada"] * 2
+    for gate in gates:
+        assert text(await client(gate).call("old__twice", more=answers(first))) == "accept Ada, accept Ada"
+    assert places.server.calls == ["twice"]
 
 
 @requirement("FACE-75")
@@ -168,12 +187,11 @@ async def test_where_no_place_is_left_the_server_learns_that_nobody_answered() -
 
 @requirement("FACE-75")
 @pytest.mark.parametrize("capabilities", [{}, {"elicitation": {"url": {}}}, {"roots": {}}])
-async def test_a_client_that_cannot_answer_is_not_asked(capabilities: dict[str, Any]) -> None:
-    async with asking_server() as server, running_service(upstreams=[server.upstream]) as service:
-        assert text(await client(service, capabilities=capabilities).call("old__ask")) == "cancel"
-        held = await client(service).call("old__ask")
-        # The second attempt declares other capabilities than the first.
-        assert text(await client(service, capabilities=capabilities).call("old__ask", more=more_of(held))) == "cancel"
+async def test_a_client_that_cannot_answer_is_not_asked(capabilities: dict[str, Any], places: Places) -> None:
+    assert text(await client(places.here, capabilities=capabilities).call("old__ask")) == "cancel"
+    held = await client(places.here).call("old__ask")
+    # The second attempt declares other capabilities than the first.
+    assert text(await client(places.there, capabilities=capabilities).call("old__ask", more=more_of(held))) == "cancel"
 
 
 def more_of(answer: Mapping[str, Any]) -> dict[str, Any]:
@@ -181,19 +199,20 @@ def more_of(answer: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @requirement("FACE-125")
-async def test_what_was_asked_before_the_drain_is_answered_while_it_lasts_and_nothing_new_begins() -> None:
-    async with asking_server() as server, running_service(upstreams=[server.upstream]) as service:
-        gate = service.app.state.gate
-        first = await client(service).call("old__twice")
-        gate.drain.begin(BOUND_S)
-        drained = asyncio.create_task(gate.drain.wait())
-        second = await client(service).call("old__twice", more=answers(first))
-        assert "stopping" in str(await client(service).call("old__ask"))
-        assert not drained.done()
-        assert text(await client(service).call("old__twice", more=answers(second))) == "accept Ada, accept Ada"
-        async with asyncio.timeout(BOUND_S):
-            await drained
-    assert server.calls == ["twice"]
+async def test_what_was_asked_before_the_drain_is_answered_while_it_lasts_and_nothing_new_begins(
+    places: Places,
+) -> None:
+    drain = places.here.app.state.gate.drain
+    first = await client(places.here).call("old__twice")
+    drain.begin(BOUND_S)
+    drained = asyncio.create_task(drain.wait())
+    second = await client(places.there).call("old__twice", more=answers(first))
+    assert "stopping" in str(await client(places.here).call("old__ask"))
+    assert not drained.done()
+    assert text(await client(places.there).call("old__twice", more=answers(second))) == "accept Ada, accept Ada"
+    async with asyncio.timeout(BOUND_S):
+        await drained
+    assert places.server.calls == ["twice"]
 
 
 @requirement("FACE-76")
@@ -216,27 +235,31 @@ async def test_a_key_that_ends_ends_the_calls_that_it_holds() -> None:
 
 
 @requirement("FACE-76")
-async def test_a_client_that_leaves_its_second_attempt_ends_the_call() -> None:
-    async with asking_server() as server, running_service(upstreams=[server.upstream]) as service:
-        first = await client(service).call("old__hang")
-        second = asyncio.create_task(client(service).call("old__hang", more=answers(first)))
-        async with asyncio.timeout(BOUND_S):
-            await server.answered.wait()
-            second.cancel()
-            await server.cancelled.wait()
+async def test_a_client_that_leaves_its_second_attempt_ends_the_call(places: Places) -> None:
+    first = await client(places.here).call("old__hang")
+    second = asyncio.create_task(client(places.there).call("old__hang", more=answers(first)))
+    async with asyncio.timeout(BOUND_S):
+        await places.server.answered.wait()
+        second.cancel()
+        await places.server.cancelled.wait()
+    failed = await client(places.there).call("old__hang", more=answers(first))
+    assert "its client has left" in str(failed["result"])
+
+
+@requirement("FACE-79", "FACE-105")
+async def test_an_answer_for_a_tool_that_has_changed_does_not_reach_it(places: Places) -> None:
+    changed = await client(places.here).call("old__ask")
+    places.server.description = "Deletes all."
+    await places.here.app.state.gate.runtime.refresh_catalog()
+    refused = await client(places.there).call("old__ask", more=answers(changed))
+    assert refused["result"]["isError"]
+    assert "the tool has changed" in str(refused["result"])
 
 
 @requirement("FACE-79")
 async def test_what_was_forbidden_while_a_person_was_asked_does_not_go_on() -> None:
     async with asking_server() as server, running_service(upstreams=[server.upstream]) as service:
         gate = service.app.state.gate
-        changed = await client(service).call("old__ask")
-        server.description = "Deletes all."
-        await gate.runtime.refresh_catalog()
-        refused = await client(service).call("old__ask", more=answers(changed))
-        assert refused["result"]["isError"]
-        assert "the tool has changed" in str(refused["result"])
-
         rules = {"access": [{"match": "old:*", "effect": "deny"}]}
         held = await client(service).call("old__ask")
         read = await client(service).ask("resources/read", {"uri": "old+doc:///who"})
@@ -244,7 +267,7 @@ async def test_what_was_forbidden_while_a_person_was_asked_does_not_go_on() -> N
         denied = await client(service).call("old__ask", more=answers(held))
         unread = await client(service).ask("resources/read", {"uri": "old+doc:///who", **answers(read)})
         async with asyncio.timeout(BOUND_S):
-            await server.wait_for(3)
+            await server.wait_for(2)
     assert denied["result"]["isError"]
     assert "error" in unread
     assert set(server.answers) <= {"cancel", "cancelled"}

@@ -63,6 +63,15 @@ async def test_every_cookie_of_an_https_gate_is_bound_to_its_host_and_to_tls() -
             assert (morsel["secure"], morsel["httponly"], morsel["path"]) == (True, True, "/"), text
             assert morsel["samesite"].lower() == "lax"
             assert morsel["domain"] == ""
+        # The same cookie without the prefix, which a neighbour of the host could plant, counts for nothing.
+        late = BehindProxy(service)
+        await late.open(link)
+        [form] = late.http.cookies.jar
+        late.http.cookies.clear()
+        planted = {"cookie": f"{form.name.replace('__Host-', '')}={form.value}"}
+        action, hidden = forms(late.page.text)[0]
+        refused = await late.http.post(action, data={**hidden, "key": KEY}, headers={"origin": GATE, **planted})
+        assert refused.status_code == 403
 
 
 @requirement("ACCESS-212", "ACCESS-189")

@@ -170,4 +170,4 @@ async def test_without_a_login_at_the_issuer_the_configuration_says_what_to_set(
     gate = Gate(settings(LOGIN))
     with pytest.raises(ConfigError, match=words):
         await gate.apply(settings(login))
-    assert gate.issuers.all[0].login is not None
+    assert gate.keys.issuers.all[0].login is not None

@@ -1,11 +1,12 @@
 """Runs with a key and a file: what a restart, another process of the host or a locked file leaves of them."""
 
 import asyncio
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from tests.contract.replicas import SEAL
 from tests.contract.test_coming_back import CONTINUE, KEYED, ids, post, reading
 from tests.contract.test_tool_calls import execute
 from tests.support.locked_file import locked
@@ -13,10 +14,12 @@ from tests.support.requirement import requirement
 from tests.support.script import ScriptModel, calls, says
 from tests.support.service import FileServer, chat_body, frames, running_service
 from wicketgate.models.provider import TextDelta
+from wicketgate.storage.sqlite import SqliteStore
+from wicketgate.storage.store import StoreUnavailable
 
 
 def stored(folder: Path) -> dict[str, Any]:
-    return {"storage": {"url": f"sqlite:///{folder}/a.db"}}
+    return {**SEAL, "storage": {"url": f"sqlite:///{folder}/a.db"}}
 
 
 def asks(path: str = "a") -> ScriptModel:
@@ -124,13 +127,21 @@ async def test_a_call_waits_for_a_file_that_is_locked_and_is_made_once(tmp_path:
 
 
 @requirement("CHAT-111", "CHAT-104")
-async def test_a_call_whose_claim_cannot_be_kept_is_not_made_and_the_stream_ends(tmp_path: Path) -> None:
+async def test_a_call_whose_claim_cannot_be_kept_is_not_made_and_the_stream_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     gate, files = asyncio.Event(), FileServer()
     model = ScriptModel([[TextDelta("one")], gate, *calls(execute("c1", "read_file", {"path": "a"}))])
+    step = SqliteStore.step
+
+    async def not_durable(store: SqliteStore, ops: Any, *, fence: Any = None, durable: bool = False) -> Any:
+        if durable:
+            raise StoreUnavailable("no replica has it")
+        return await step(store, ops, fence=fence)
+
     async with running_service(model, [files], settings=stored(tmp_path)) as service, reading(service, b"one") as read:
         # Events can be written, and claims of calls cannot.
-        with closing(sqlite3.connect(tmp_path / "a.db", isolation_level=None)) as disk:
-            disk.execute("CREATE TRIGGER full BEFORE INSERT ON run_call BEGIN SELECT RAISE(ABORT, 'full'); END")
+        monkeypatch.setattr(SqliteStore, "step", not_durable)
         gate.set()
         rest = b"".join([piece async for piece in read[1]])
     result, end = frames(rest.decode())[-2:]

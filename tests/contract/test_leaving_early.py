@@ -9,13 +9,9 @@ import pytest
 from tests.contract.test_tool_calls import execute
 from tests.support.requirement import requirement
 from tests.support.script import ScriptModel, calls, says
-from tests.support.service import BOUND_S, FileServer, chat_body, frames, running_service
+from tests.support.service import FileServer, chat_body, frames, running_service
+from tests.support.until import until
 from wicketgate.models.provider import ModelEvent, ModelRequest, TextDelta
-
-
-async def until(event: asyncio.Event) -> None:
-    async with asyncio.timeout(BOUND_S):
-        await event.wait()
 
 
 @requirement("CHAT-72")
@@ -27,10 +23,8 @@ async def test_a_client_that_hangs_up_ends_the_model_call(caplog: pytest.LogCapt
             async for chunk in response.aiter_raw():
                 assert b"one" in chunk
                 break
-        await until(model.aborted)
-        async with asyncio.timeout(BOUND_S):
-            while "cancelled" not in caplog.messages:
-                await asyncio.sleep(0.01)
+        await until(model.aborted.is_set)
+        await until(lambda: "cancelled" in caplog.messages)
 
 
 @requirement("CHAT-72")
@@ -41,7 +35,7 @@ async def test_a_client_that_hangs_up_ends_the_tools_that_run() -> None:
             async for chunk in response.aiter_raw():
                 if b"tool-call" in chunk:
                     break
-        await until(files.slow_cancelled)
+        await until(files.slow_cancelled.is_set)
 
 
 @requirement("CHAT-38")
@@ -50,13 +44,9 @@ async def test_two_streams_at_once_never_mix() -> None:
     model = ScriptModel([[TextDelta("first")], gate, *says()], [[TextDelta("second")], gate, *says()])
     async with running_service(model) as service:
         one = asyncio.create_task(service.http.post("/engine/chat", json=chat_body(correlation_id="one")))
-        async with asyncio.timeout(BOUND_S):
-            while len(model.requests) < 1:
-                await asyncio.sleep(0.01)
+        await until(lambda: len(model.requests) >= 1)
         two = asyncio.create_task(service.http.post("/engine/chat", json=chat_body(correlation_id="two")))
-        async with asyncio.timeout(BOUND_S):
-            while len(model.requests) < 2:
-                await asyncio.sleep(0.01)
+        await until(lambda: len(model.requests) >= 2)
         gate.set()
         answers = await asyncio.gather(one, two)
     assert [frames(answer.text)[0][1]["content"] for answer in answers] == ["first", "second"]
@@ -81,7 +71,8 @@ async def test_a_model_that_never_pauses_is_ended_too_when_its_client_leaves() -
         async with service.http.stream("POST", "/engine/chat", json=chat_body()) as response:
             async for _ in response.aiter_raw():
                 break
-        await until(model.aborted)
-        async with asyncio.timeout(BOUND_S):
-            while (await service.http.post("/engine/chat", json={**chat_body(), "messages": []})).status_code == 503:
-                await asyncio.sleep(0.01)
+        await until(model.aborted.is_set)
+        await until(
+            lambda: service.http.post("/engine/chat", json={**chat_body(), "messages": []}),
+            lambda answer: answer.status_code != 503,
+        )

@@ -11,6 +11,7 @@ from mcp import types as t
 from mcp.shared.exceptions import MCPDeprecationWarning
 
 from app.commands.gate_client import open_gate
+from tests.contract.replicas import Gates
 from tests.support.mcp_client import ERAS, NEW, OLD, mcp_client
 from tests.support.requirement import requirement
 from tests.support.service import BOUND_S, KEY, OTHER_KEY, running_service
@@ -90,28 +91,30 @@ SETTINGS = {"tasks": {"after_s": AFTER_S}}
 
 
 @ERAS
-@requirement("FACE-68", "FACE-69", "FACE-70", "EXEC-47", "OPS-147")
-async def test_a_result_is_given_to_a_later_session_of_the_same_actor_and_to_no_other(mode: str) -> None:
+@requirement("FACE-68", "FACE-69", "FACE-70", "FACE-108", "EXEC-47", "OPS-147")
+async def test_a_result_is_given_to_a_later_session_of_the_same_actor_and_to_no_other(gates: Gates, mode: str) -> None:
     job = Job()
-    async with running_service(upstreams=[job.upstream()], settings=SETTINGS) as service:
-        async with mcp_client(service, mode) as client:
+    async with gates([job.upstream()], **SETTINGS) as (here, there):
+        async with mcp_client(here, mode) as client:
             running = await execute(client)
             handle = running["handle"]
             assert (running["status"], running["next"]) == ("running", {"type": "wait", "timeout_s": AFTER_S})
             assert (await view(client, handle))["status"] == "running"
-        async with mcp_client(service, mode, OTHER_KEY) as other:
+            second = (await execute(client))["handle"]
+        async with mcp_client(there, mode, OTHER_KEY) as other:
             assert (await view(other, handle))["error"] == "VIEW_FAILED"
-        async with mcp_client(service, mode) as client:
+        async with mcp_client(there, mode) as client:
+            assert (await view(client, handle))["status"] == "running"
+            assert (await view(client, handle[:-1] + ("0" if handle[-1] != "0" else "1")))["error"] == "VIEW_FAILED"
             assert not job.cancelled.is_set()
-            metrics = await service.metrics()
-            assert 'wicketgate_active{kind="running"} 1.0' in metrics
+            metrics = await here.metrics()
+            assert 'wicketgate_active{kind="running"} 2.0' in metrics
             assert 'wicketgate_refused_total{kind="running",scope="all"} 0.0' in metrics
+            assert (await view(client, second, type="cancel"))["summary"].startswith("The call was cancelled.")
+            async with asyncio.timeout(BOUND_S):
+                await job.cancelled.wait()
             job.end.set()
             assert (await result_of(client, handle))["summary"] == "indexed for nobody"
-            job.end.clear()
-            second = (await execute(client))["handle"]
-            assert (await view(client, second, type="cancel"))["summary"].startswith("The call was cancelled.")
-            assert job.cancelled.is_set()
 
 
 async def answer_ada(context: Any, params: Any) -> t.ElicitResult:
@@ -119,17 +122,29 @@ async def answer_ada(context: Any, params: Any) -> t.ElicitResult:
     return t.ElicitResult(action="accept", content={"name": "Ada"})
 
 
-@pytest.mark.parametrize(("mode", "expected"), [(OLD, "indexed for Ada"), (NEW, "indexed for Ada s1")])
+@requirement("FACE-71", "FACE-108")
+async def test_a_question_reaches_the_client_that_waits_for_the_call(gates: Gates) -> None:
+    job, asked = Job(asks=True), {"elicitation_callback": answer_ada}
+    async with (
+        gates([job.upstream()], **SETTINGS) as (here, there),
+        mcp_client(here, OLD, client=asked) as first,
+        mcp_client(there, OLD, client=asked) as second,
+    ):
+        handle = (await execute(first))["handle"]
+        job.end.set()
+        assert (await result_of(second, handle))["summary"] == "indexed for Ada"
+
+
 @requirement("FACE-71")
-async def test_a_question_reaches_the_client_that_waits_for_the_call(mode: str, expected: str) -> None:
+async def test_a_client_of_the_newer_era_is_asked_by_the_answer_to_its_view() -> None:
     job = Job(asks=True)
     async with (
         running_service(upstreams=[job.upstream()], settings=SETTINGS) as service,
-        mcp_client(service, mode, client={"elicitation_callback": answer_ada}) as client,
+        mcp_client(service, NEW, client={"elicitation_callback": answer_ada}) as client,
     ):
         handle = (await execute(client))["handle"]
         job.end.set()
-        assert (await result_of(client, handle))["summary"] == expected
+        assert (await result_of(client, handle))["summary"] == "indexed for Ada s1"
 
 
 @asynccontextmanager
@@ -140,7 +155,7 @@ async def local_client(job: Job, mode: str) -> AsyncIterator[Client]:
     seal = Seal((), b"k" * 32, lambda: 0.0, lambda: "n")
     face = Face(GatewayFace(runtime), "", runtime.running, runtime.may_still_use)
     door = McpDoor(face, name="gateway", version="0", seal=seal, local=LOCAL)
-    async with Client(door.server, mode=mode) as client:
+    async with Client(door.sdk.server, mode=mode) as client:
         yield client
     await runtime.aclose()
 

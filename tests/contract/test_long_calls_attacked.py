@@ -24,15 +24,15 @@ async def rules(service: RunningService, *entries: dict[str, Any]) -> None:
 @requirement("FACE-93")
 async def test_no_answer_is_lost_to_a_handle_when_a_tool_asks_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its second question stays open for longer than a request waits."""
-    monkeypatch.setattr(long_calls, "_AFTER_AN_ANSWER_S", 0.05)
-    async with asking_server() as server, served(server.upstream, tasks={"after_s": 0.05}) as service:
+    monkeypatch.setattr(long_calls, "_AFTER_AN_ANSWER_S", 0.5)
+    async with asking_server() as server, served(server.upstream, tasks={"after_s": 0.5}) as service:
         gate, running = client(service, "/mcp", FORMS), service.app.state.gate.runtime.running
         (tool_id,) = [one for one in service.app.state.gate.runtime.catalog().items if ":twice#" in one]
         call = {"tool_id": tool_id, "args": {}}
         answer = await gate.call("tool_execute", call)
         for _ in range(2):
             (of_the_tool,) = [one for one in running._all if one.caller is not None]
-            assert not await of_the_tool.settled(0.2), "a person takes time"
+            assert not await of_the_tool.settled(0.7), "a person takes time"
             answer = await gate.call("tool_execute", call, more=answers(answer))
     assert "accept Ada, accept Ada" in str(answer["result"]), answer
 

@@ -3,8 +3,8 @@ ROUTE-17)."""
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack, suppress
 from typing import Any
 
 import pytest
@@ -13,13 +13,13 @@ from mcp import types as t
 from mcp.server.subscriptions import ToolsListChanged
 
 from tests.contract.test_mcp_door import INITIALIZE
+from tests.support.door import OLDER, Door
 from tests.support.mcp_client import ERAS, NEW, OLD, mcp_client
 from tests.support.requirement import requirement
 from tests.support.service import BOUND_S, READER_KEY, FileServer, RunningService, running_service
-from tests.support.wire_client import messages_in
+from tests.support.until import until
 from wicketgate.config.settings import Settings
-from wicketgate.faces.mcp.fit import PAGE
-from wicketgate.faces.mcp.offers import MISSING_KEY
+from wicketgate.faces.mcp.fit import MISSING_KEY, PAGE
 from wicketgate.ports import CallContext, UpstreamStatus
 from wicketgate.upstreams.embedded import StubUpstream
 
@@ -28,32 +28,8 @@ ACCEPT = {"Accept": "application/json, text/event-stream", "Content-Type": "appl
 NOT_NAMESPACED = "is not properly namespaced. All tool calls must use 'server__tool' format (e.g., 'filesystem__echo')"
 
 
-class Wire:
-    """One session of the handshake era, spoken by hand."""
-
-    def __init__(self, service: RunningService, session: str) -> None:
-        self._service = service
-        self._headers = {**ACCEPT, "Mcp-Session-Id": session, "Mcp-Protocol-Version": "2025-11-25"}
-
-    async def post(self, body: Any) -> Any:
-        """The answer to a message, or to any bytes; None if there is none."""
-        content = body if isinstance(body, str) else json.dumps(body)
-        response = await self._service.http.post(PATH, content=content, headers=self._headers)
-        if response.status_code == 202:
-            return None
-        (message,) = messages_in(response)
-        return message
-
-    async def call(self, params: Any, id: int | str = 7) -> Any:
-        return await self.post({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params})
-
-
-@asynccontextmanager
-async def wire(service: RunningService) -> AsyncIterator[Wire]:
-    opened = await service.http.post(PATH, json=INITIALIZE, headers=ACCEPT)
-    session = Wire(service, opened.headers["mcp-session-id"])
-    await session.post({"jsonrpc": "2.0", "method": "notifications/initialized"})
-    yield session
+def call(params: Any) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": params}
 
 
 @ERAS
@@ -93,16 +69,17 @@ async def test_routing_errors_are_json_rpc_errors(mode: str) -> None:
 
 @requirement("ROUTE-2")
 async def test_a_call_without_a_usable_name_is_invalid_params_in_words_of_ours() -> None:
-    async with running_service(upstreams=[FileServer()]) as service, wire(service) as session:
+    async with running_service(upstreams=[FileServer()]) as service:
+        session = await Door(service, OLDER).open()
         nameless: list[dict[str, Any]] = [{}, {"name": None}, {"arguments": {}}]
         for params in nameless:
-            answer = await session.call(params)
+            answer = await session.told(call(params))
             assert answer["id"] == 7
             assert answer["error"] == {"code": -32602, "message": "Tool call missing required 'name' parameter"}
-        bare = await session.post({"jsonrpc": "2.0", "id": 7, "method": "tools/call"})
+        bare = await session.told({"jsonrpc": "2.0", "id": 7, "method": "tools/call"})
         assert bare["error"]["message"] == "Tool call missing required 'name' parameter"
         for odd in ({"name": 5}, ["a"], "x"):
-            answer = await session.call(odd)
+            answer = await session.told(call(odd))
             assert (answer["id"], answer["error"]["code"]) == (7, -32602)
             assert "pydantic" not in json.dumps(answer)
 
@@ -110,22 +87,23 @@ async def test_a_call_without_a_usable_name_is_invalid_params_in_words_of_ours()
 @requirement("FACE-4", "FACE-5")
 async def test_ping_and_logging_are_answered_by_us_and_ids_come_back_as_they_were() -> None:
     files = FileServer()
-    async with running_service(upstreams=[files]) as service, wire(service) as session:
+    async with running_service(upstreams=[files]) as service:
+        session = await Door(service, OLDER).open()
         for id in ("abc", 0, 7):
-            assert await session.post({"jsonrpc": "2.0", "id": id, "method": "ping"}) == {
+            assert await session.told({"jsonrpc": "2.0", "id": id, "method": "ping"}) == {
                 "jsonrpc": "2.0",
                 "id": id,
                 "result": {},
             }
         level = {"jsonrpc": "2.0", "id": 1, "method": "logging/setLevel", "params": {"level": "debug"}}
-        assert (await session.post(level))["result"] == {}
-        unknown = await session.post({"jsonrpc": "2.0", "id": 1, "method": "foo/bar"})
+        assert (await session.told(level))["result"] == {}
+        unknown = await session.told({"jsonrpc": "2.0", "id": 1, "method": "foo/bar"})
         assert (unknown["error"]["code"], unknown["error"]["message"]) == (-32601, "Method not found")
-        empty = await session.post({"jsonrpc": "2.0", "id": 1, "method": ""})
+        empty = await session.told({"jsonrpc": "2.0", "id": 1, "method": ""})
         assert empty["error"] == {"code": -32600, "message": "Method cannot be empty"}
-        blank = await session.post({"jsonrpc": "2.0", "id": 1, "method": " tools/list"})
+        blank = await session.told({"jsonrpc": "2.0", "id": 1, "method": " tools/list"})
         assert blank["error"] == {"code": -32600, "message": "Method name cannot start or end with whitespace"}
-        assert await session.post({"jsonrpc": "2.0", "id": 80, "result": {}}) is None
+        assert await session.told({"jsonrpc": "2.0", "id": 80, "result": {}}) is None
     assert files.calls == []
 
 
@@ -148,12 +126,13 @@ NO_MESSAGES: list[tuple[str, int | str | None, int]] = [
 
 @requirement("FACE-5")
 async def test_what_is_no_message_is_refused_with_its_id_and_the_session_goes_on() -> None:
-    async with running_service(upstreams=[FileServer()]) as service, wire(service) as session:
+    async with running_service(upstreams=[FileServer()]) as service:
+        session = await Door(service, OLDER).open()
         for body, id, code in NO_MESSAGES:
-            answer = await session.post(body)
+            answer = await session.told(body.encode())
             assert (answer["id"], answer["error"]["code"]) == (id, code), body[:80]
             assert "pydantic" not in json.dumps(answer)
-        assert (await session.post({"jsonrpc": "2.0", "id": 4, "method": "ping"}))["result"] == {}
+        assert (await session.told({"jsonrpc": "2.0", "id": 4, "method": "ping"}))["result"] == {}
 
 
 @requirement("FACE-6")
@@ -162,10 +141,11 @@ async def test_arguments_are_bounded_in_depth_and_bytes_not_in_keys() -> None:
     for _ in range(70):
         deep = [deep]
     many = {f"key{number}": number for number in range(1_001)}
-    async with running_service(upstreams=[FileServer()]) as service, wire(service) as session:
-        nested = await session.call({"name": "files__fail", "arguments": {"a": deep}})
-        wide = await session.call({"name": "files__fail", "arguments": many})
-        large = await session.call({"name": "files__fail", "arguments": {"a": "x" * 9_000_000}})
+    async with running_service(upstreams=[FileServer()]) as service:
+        session = await Door(service, OLDER).open()
+        nested = await session.told(call({"name": "files__fail", "arguments": {"a": deep}}))
+        wide = await session.told(call({"name": "files__fail", "arguments": many}))
+        large = await session.told(call({"name": "files__fail", "arguments": {"a": "x" * 9_000_000}}))
         too_large = await service.http.post(PATH, content=b"x" * (11 << 20), headers=ACCEPT)
     assert nested["id"] == 7
     assert nested["result"]["structuredContent"]["error"] == "ARGS_INVALID"
@@ -295,8 +275,7 @@ async def test_a_result_comes_as_the_server_gave_it_fitted_to_the_era(mode: str)
 async def sleepy(service: RunningService, client: Client, files: FileServer, calls: int) -> None:
     running = [asyncio.create_task(client.call_tool("files__slow", {})) for _ in range(calls)]
     async with asyncio.timeout(BOUND_S):
-        while files.slow_running < calls:
-            await asyncio.sleep(0.005)
+        await until(lambda: files.slow_running >= calls)
         # With all of them still waiting, another tool, another list and another client are served.
         quick = await client.call_tool("files__read_file", {"path": "a"})
         async with mcp_client(service, OLD, path=PATH) as other:
@@ -314,21 +293,6 @@ async def test_no_call_waits_for_another(mode: str) -> None:
     files = FileServer()
     async with running_service(upstreams=[files]) as service, mcp_client(service, mode, path=PATH) as client:
         await sleepy(service, client, files, 20)
-
-
-@pytest.mark.parametrize("id", [500, 0, "0"])
-@requirement("FACE-13")
-async def test_a_cancelled_call_is_cancelled_at_its_server_whatever_its_id(id: int | str) -> None:
-    files = FileServer()
-    async with running_service(upstreams=[files]) as service, wire(service) as session:
-        call = asyncio.create_task(session.call({"name": "files__slow", "arguments": {}}, id))
-        async with asyncio.timeout(BOUND_S):
-            while not files.slow_running:
-                await asyncio.sleep(0.005)
-            gone = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": id}}
-            assert await session.post(gone) is None
-            await files.slow_cancelled.wait()
-        call.cancel()
 
 
 @requirement("FACE-7")
@@ -377,14 +341,17 @@ async def test_a_change_of_the_list_is_announced_to_clients_of_either_era(mode: 
                 async for _ in subscription:
                     heard.set()
 
+        def grown() -> bool:
+            files.grow()
+            return heard.is_set()
+
         ready = asyncio.Event()
         listening = asyncio.create_task(listen(ready)) if mode == NEW else None
         async with asyncio.timeout(BOUND_S):
             if listening:
                 await ready.wait()
-            while not heard.is_set():  # the GET stream of the handshake era opens at some time after the handshake
-                files.grow()
-                await asyncio.sleep(0.05)
+            # The GET stream of the handshake era opens at some time after the handshake.
+            await until(grown, pause_s=0.05)
         if listening:
             listening.cancel()
         names = [tool.name for tool in (await client.list_tools(cache_mode="bypass")).tools]
@@ -476,9 +443,10 @@ async def test_what_no_server_has_is_not_declared() -> None:
 @requirement("FACE-7")
 async def test_a_change_of_roots_is_taken_and_told_to_no_server_since_none_was_promised_roots() -> None:
     files = FileServer()
-    async with running_service(upstreams=[files]) as service, wire(service) as session:
-        assert await session.post({"jsonrpc": "2.0", "method": "notifications/roots/list_changed"}) is None
-        assert (await session.post({"jsonrpc": "2.0", "id": 1, "method": "ping"}))["result"] == {}
+    async with running_service(upstreams=[files]) as service:
+        session = await Door(service, OLDER).open()
+        assert await session.told({"jsonrpc": "2.0", "method": "notifications/roots/list_changed"}) is None
+        assert (await session.told({"jsonrpc": "2.0", "id": 1, "method": "ping"}))["result"] == {}
     assert files.calls == []
 
 
@@ -497,7 +465,7 @@ async def test_what_the_newer_era_has_not_is_not_found_whatever_it_is_sent_with(
 
 @requirement("FACE-15")
 async def test_one_actor_cannot_take_all_listening_streams() -> None:
-    settings = {"mcp": {"max_sessions_per_actor": 1}}
+    settings = {"mcp": {"max_streams_per_actor": 1}}
     async with (
         running_service(upstreams=[FileServer()], settings=settings) as service,
         mcp_client(service, NEW, path=PATH) as client,

@@ -6,6 +6,7 @@ import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
+from operator import not_
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,10 @@ from tests.support.mcp_client import NEW, OLD, mcp_client
 from tests.support.requirement import requirement
 from tests.support.script import ScriptModel, calls, says
 from tests.support.service import BOUND_S, OTHER_KEY, READER_KEY, FileServer, RunningService, running_service
+from tests.support.until import until
 from tests.support.warm_server import warm
 from wicketgate.config.settings import Settings
-from wicketgate.faces.mcp.offers import MISSING_KEY
+from wicketgate.faces.mcp.fit import MISSING_KEY
 from wicketgate.models.provider import ToolCall
 from wicketgate.ports import Upstream
 from wicketgate.upstreams.mcp.eras import Mode
@@ -44,7 +46,7 @@ def feature_server(name: str, mode: Mode) -> McpServerUpstream:
 @asynccontextmanager
 async def served(**settings: Any) -> AsyncIterator[RunningService]:
     """``alpha`` speaks the newer era, ``beta`` the older one, ``files`` has nothing but tools."""
-    upstreams: list[Upstream] = [feature_server("alpha", "auto"), feature_server("beta", "legacy"), FileServer()]
+    upstreams: list[Upstream] = [feature_server("alpha", "auto"), feature_server("beta", "handshake"), FileServer()]
     async with running_service(upstreams=upstreams, settings=settings) as service:
         yield service
 
@@ -176,6 +178,11 @@ async def touched(client: Client, server: str) -> str:
     return str(result.content[0].text)  # type: ignore[union-attr]
 
 
+async def touched_both(client: Client) -> None:
+    await touched(client, "alpha")
+    assert await touched(client, "beta") in (NOTE, "")
+
+
 @requirement("ROUTE-11", "ROUTE-42", "ROUTE-45")
 async def test_changes_reach_the_clients_that_asked_for_them_and_nobody_asks_for_ever() -> None:
     uris = [f"alpha+{NOTE}", f"beta+{NOTE}", f"beta__{NOTE}"]
@@ -195,22 +202,20 @@ async def test_changes_reach_the_clients_that_asked_for_them_and_nobody_asks_for
                     with pytest.raises(MCPError):
                         await client.session.subscribe_resource(f"nope__{NOTE}")
                 # The streams on both sides open at some time after they were asked for.
-                while heard.names != {"resources", "prompts", *uris}:
-                    await touched(client, "alpha")
-                    assert await touched(client, "beta") in (NOTE, "")
-                    await asyncio.sleep(0.05)
+                await until(
+                    partial(touched_both, client),
+                    lambda _: heard.names == {"resources", "prompts", *uris},
+                    pause_s=0.05,
+                )
                 assert len((await client.list_resources(cache_mode="bypass")).resources) > before
                 if listening:
                     listening.cancel()
             # It is gone, and with it what it asked for.
-            while await touched(watcher, "beta"):
-                await asyncio.sleep(0.02)
+            await until(lambda: touched(watcher, "beta"), not_)
         await watcher.session.subscribe_resource(uris[1])
-        while not await touched(watcher, "beta"):
-            await asyncio.sleep(0.02)
+        await until(lambda: touched(watcher, "beta"))
         await watcher.session.unsubscribe_resource(uris[1])
-        while await touched(watcher, "beta"):
-            await asyncio.sleep(0.02)
+        await until(lambda: touched(watcher, "beta"), not_)
 
 
 @requirement("ROUTE-11", "OPS-7")
@@ -246,20 +251,15 @@ async def test_a_client_hears_no_more_of_a_resource_that_other_rules_hide(mode: 
         else:
             for uri in uris:
                 await client.session.subscribe_resource(uri)
-        while not await touched(other, "beta"):
-            await asyncio.sleep(0.02)
+        await until(lambda: touched(other, "beta"))
         await service.app.state.gate.apply(Settings.model_validate({"access": [deny]}))
         # Nobody else wants it, so the server is not asked for it any more.
-        while await touched(other, "beta"):
-            await asyncio.sleep(0.02)
+        await until(lambda: touched(other, "beta"), not_)
         if listening:
             await listening  # with a last frame, after which the client may listen anew
             return
         heard.names.clear()
-        while uris[0] not in heard.names:
-            await touched(other, "beta")
-            await touched(other, "alpha")
-            await asyncio.sleep(0.02)
+        await until(partial(touched_both, other), lambda _: uris[0] in heard.names)
     assert uris[1] not in heard.names
 
 

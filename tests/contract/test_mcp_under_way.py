@@ -168,32 +168,21 @@ async def test_a_tool_server_can_ask_a_client_that_answers(mode: str, args: dict
     assert (result.is_error, result.structured_content["summary"]) == (False, expected)
 
 
-@ERAS
-@requirement("FACE-11")
-async def test_a_client_that_declared_nothing_is_not_asked(mode: str) -> None:
-    async with (
-        running_service(upstreams=[stub(ask_name, "ask")]) as service,
-        mcp_client(service, mode) as client,
-    ):
-        result = await execute(client, "ask")
-    assert isinstance(result.structured_content, dict)
-    assert result.structured_content["summary"] == "nobody to ask"
-
-
 async def roots_only(context: Any) -> t.ListRootsResult:
     return t.ListRootsResult(roots=[])
 
 
 @ERAS
+@pytest.mark.parametrize("declared", [{}, {"list_roots_callback": roots_only}], ids=["nothing", "roots"])
 @requirement("FACE-11")
-async def test_a_client_is_not_asked_what_it_did_not_declare(mode: str) -> None:
+async def test_a_client_is_not_asked_what_it_did_not_declare(mode: str, declared: dict[str, Any]) -> None:
     async with (
         running_service(upstreams=[stub(ask_name, "ask")]) as service,
-        mcp_client(service, mode, client={"list_roots_callback": roots_only}) as client,
+        mcp_client(service, mode, client=declared) as client,
     ):
         result = await execute(client, "ask")
     assert isinstance(result.structured_content, dict)
-    assert result.structured_content["summary"] == "nobody to ask", "roots are no elicitation"
+    assert result.structured_content["summary"] == "nobody to ask"
 
 
 @requirement("FACE-11")

@@ -13,6 +13,7 @@ import pytest
 from tests.contract.test_mcp_door import INITIALIZE
 from tests.contract.test_revocation import LISTEN, by, listening_chat, operation, rest, until_running
 from tests.contract.test_tool_calls import IDS, execute
+from tests.support.clock import Clock
 from tests.support.http_service import HttpService, Reply, Seen
 from tests.support.issuer import OTHER_RSA, Issuer
 from tests.support.mcp_client import ERAS, mcp_client
@@ -28,6 +29,7 @@ from tests.support.service import (
     frames,
     running_service,
 )
+from tests.support.until import until
 from wicketgate.access.signed_headers import sign
 from wicketgate.config.settings import Settings
 from wicketgate.models.provider import TextDelta
@@ -39,13 +41,6 @@ WELL_KNOWN = "/.well-known/oauth-protected-resource"
 SECRET = "0123456789abcdef0123456789abcdef"
 
 
-class Clock:
-    now = 1_800_000_000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 def configured(*issuers: Mapping[str, Any], **more: Any) -> dict[str, Any]:
     return {"server": {"public_url": GATE}, "auth": {"issuers": list(issuers), **more}}
 
@@ -54,7 +49,7 @@ def configured(*issuers: Mapping[str, Any], **more: Any) -> dict[str, Any]:
 async def service_of(
     issuer: Issuer, *arguments: Any, auth: Mapping[str, Any] | None = None, **section: Any
 ) -> AsyncIterator[tuple[RunningService, Clock]]:
-    clock = Clock()
+    clock = Clock(1_800_000_000.0)
     issuer.clock = clock
     entry = {"name": "corp", "issuer": issuer.url, "audience": ["{resource}", "gate"], **section}
     async with running_service(*arguments, settings=configured(entry, **(auth or {})), clock=clock) as service:
@@ -182,7 +177,7 @@ async def test_an_issuer_that_is_away_is_503_and_told_to_operators_while_keys_wo
         assert (told["issuer"], told["keys"]) == (issuer.url, None)
         assert "503" in told["away"]
         issuer.away = False
-        await until(service, issuer)
+        await until_issuer_is_asked_again(service, issuer)
         told = (await service.health())["issuers"]["corp"]
         assert (told["keys"], told["away"]) == (2, "")
         metrics = await service.metrics()
@@ -190,11 +185,11 @@ async def test_an_issuer_that_is_away_is_503_and_told_to_operators_while_keys_wo
         assert clock.now
 
 
-async def until(service: RunningService, issuer: Issuer) -> None:
-    """Asks until the issuer is asked again."""
-    async with asyncio.timeout(BOUND_S):
-        while (await service.http.get("/operations", headers=by(issuer.token(aud="gate")))).status_code == 503:
-            await asyncio.sleep(0.1)
+async def until_issuer_is_asked_again(service: RunningService, issuer: Issuer) -> None:
+    await until(
+        lambda: service.http.get("/operations", headers=by(issuer.token(aud="gate"))),
+        lambda answer: answer.status_code != 503,
+    )
 
 
 @requirement("ACCESS-122", "CHAT-92")
@@ -379,7 +374,7 @@ def headers_of(
 
 @requirement("ACCESS-140", "ACCESS-141")
 async def test_signed_headers_of_the_gateway_in_front_are_an_identity() -> None:
-    clock = Clock()
+    clock = Clock(1_800_000_000.0)
     settings = {"auth": {"trusted_headers": GATEWAY}}
     async with running_service(None, [FileServer()], settings=settings, clock=clock) as service:
         del service.http.headers["authorization"]
@@ -411,7 +406,7 @@ async def test_signed_headers_of_the_gateway_in_front_are_an_identity() -> None:
 )
 @requirement("ACCESS-142")
 async def test_headers_that_the_gateway_did_not_sign_so_are_refused(fault: str) -> None:
-    clock = Clock()
+    clock = Clock(1_800_000_000.0)
     settings = {"auth": {"trusted_headers": GATEWAY}}
     async with running_service(settings=settings, clock=clock) as service:
         del service.http.headers["authorization"]
@@ -446,7 +441,7 @@ async def test_headers_that_the_gateway_did_not_sign_so_are_refused(fault: str) 
 
 @requirement("ACCESS-143")
 async def test_signed_headers_count_only_where_configured_and_from_those_addresses() -> None:
-    clock = Clock()
+    clock = Clock(1_800_000_000.0)
     elsewhere = {"auth": {"trusted_headers": {**GATEWAY, "addresses": ["10.0.0.0/8"]}}}
     behind = {**elsewhere, "server": {"trusted_proxies": ["127.0.0.1"]}}
     for settings in ({}, elsewhere, behind):

@@ -27,7 +27,7 @@ RULES: list[tuple[str, list[dict[str, Any]], set[str]]] = [
     ("requires a role", [{"require": ["role:lead"]}], {"lead"}),
     ("one of", [{"require_any": ["role:lead", "pay:write"]}], {"lead", "all", "pay"}),
     ("a role and a permission", [{"require": ["role:lead", "pay:write"]}], set()),
-    ("a resource", [{"resource": "pay", "action": "write"}], {"all", "pay"}),
+    ("a resource", [{"require": ["pay:write"]}], {"all", "pay"}),
     ("an actor", [{"when": "actor == 'lena'"}, {"visibility": "internal"}], {"lead", "plain"}),
     ("approval of a role", [{"require": ["role:lead"], "approval": {"by": "role:lead"}}], {"lead"}),
 ]

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 from mcp import types as t
 
+from tests.support.both_eras import BothEras, both_eras_server
 from tests.support.mcp_client import OLD, mcp_client
 from tests.support.requirement import requirement
-from tests.support.scripted_server import MODERN
+from tests.support.scripted_server import HANDSHAKE, MODERN
 from tests.support.service import BOUND_S, running_service
 from tests.support.wire_client import WireClient
 from wicketgate.errors import InputRequired
@@ -82,3 +83,26 @@ async def test_answers_without_their_state_begin_a_call_that_asks_anew(
         refused = await client.call(name, arguments, more={**more, "requestState": "forged"})
     assert "mine" in str(done["content"])
     assert refused["error"]["code"] == -32602
+
+
+@requirement("UP-280")
+@pytest.mark.parametrize(
+    ("path", "name", "arguments"),
+    [
+        ("/mcp/namespaced", "both__era", {}),
+        ("/mcp/gateway", "tool_execute", {"tool_id": "both:era", "args": {}}),
+        ("/mcp/registry", "call", {"operation": "/both/era", "input": {}}),
+    ],
+)
+async def test_a_server_of_both_eras_is_called_in_the_era_of_a_client_that_can_be_asked(
+    path: str, name: str, arguments: dict[str, Any]
+) -> None:
+    server = BothEras()
+    declared: list[Any] = [None, {"elicitation": {"form": {}}}]
+    async with both_eras_server(server) as upstream, running_service(upstreams=[upstream]) as service:
+        for era in (MODERN, HANDSHAKE):
+            for capabilities in declared:
+                answer = await WireClient(service, era, path, capabilities).call(name, arguments)
+                second = era == HANDSHAKE and capabilities is not None
+                assert (server.sessions.pop() if second else MODERN) in str(answer["result"])
+                assert not server.sessions

@@ -35,9 +35,8 @@ def answer(response: httpx.Response) -> Mapping[str, Any]:
 @pytest.mark.parametrize("version", ["none", "", "2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"])
 async def test_lists_calls_and_pings_are_served_without_a_session(version: str) -> None:
     named = {"MCP-Protocol-Version": version} if version != "none" else {}
-    settings = {"mcp": {"max_sessions": 1}}
     files = FileServer()
-    async with running_service(upstreams=[files], settings=settings) as service:
+    async with running_service(upstreams=[files]) as service:
         await post(service, "initialize", INITIALIZE["params"])
         listed = answer(await post(service, "tools/list", **named))
         called = answer(await post(service, "tools/call", READ, **named))

@@ -18,8 +18,7 @@ from tests.support.requirement import requirement
 from tests.support.service import RunningService, running_service
 from wicketgate.config.lock_file import read_lock
 from wicketgate.config.settings import Settings
-from wicketgate.config.upstreams import make_member
-from wicketgate.fleet.turns import Turns
+from wicketgate.config.upstreams import UpstreamMaker
 from wicketgate.net import Outgoing
 
 PATH = "/mcp/namespaced"
@@ -54,11 +53,8 @@ class Bare:
 
 @asynccontextmanager
 async def served(bare: Bare, *, instructions: bool = True, **settings: Any) -> AsyncIterator[RunningService]:
-    upstream = make_member(
-        Settings.model_validate({"upstreams": [bare.settings(instructions=instructions)]}).upstreams[0],
-        Outgoing(),
-        Turns(),
-    ).upstream
+    entry = Settings.model_validate({"upstreams": [bare.settings(instructions=instructions)]}).upstreams[0]
+    upstream = UpstreamMaker(Outgoing()).upstream(entry)
     async with running_service(upstreams=[upstream], settings=settings) as service:
         yield service
 
@@ -162,7 +158,7 @@ async def test_offers_that_are_not_as_they_were_accepted_do_not_exist(
             "rec/resources:a://r": "changed",
         }
         assert catalog["quarantined"]["rec/prompts:p"]["impact"] == "breaking"
-        assert catalog["quarantined"]["rec/resources:a://r"]["impact"] == "words"
+        assert catalog["quarantined"]["rec/resources:a://r"]["impact"] == "compatible"
         assert catalog["missing"] == ["rec/templates:a://{x}"]
 
     # Accepted by name, and all.

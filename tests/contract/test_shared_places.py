@@ -1,17 +1,17 @@
 """Calls of an actor at two gates that share a Redis, and while it is away (ACCESS-97, ACCESS-100)."""
 
 import asyncio
-from collections.abc import Iterator
-from pathlib import Path
 
 import httpx
 import pytest
 
+from tests.contract.replicas import two_gates
 from tests.contract.test_calls_under_way import ACCEPT, OTHER, operation, refused, slow_calls
-from tests.support.redis import RedisServer, redis_server
+from tests.support.redis import RedisServer
 from tests.support.requirement import requirement
 from tests.support.script import ScriptModel, says
 from tests.support.service import BOUND_S, FileServer, RunningService, chat_body, running_service
+from tests.support.until import until
 
 pytestmark = pytest.mark.usefixtures("patient_stores")
 
@@ -30,24 +30,14 @@ DISCOVER = {
 OF_2026 = {**ACCEPT, "MCP-Protocol-Version": "2026-07-28", "Mcp-Method": "server/discover"}
 
 
-@pytest.fixture
-def redis(tmp_path: Path) -> Iterator[RedisServer]:
-    with redis_server(tmp_path) as server:
-        yield server
-
-
 async def discovered(service: RunningService) -> httpx.Response:
     return await service.http.post("/mcp", json=DISCOVER, headers=OF_2026)
 
 
 @requirement("ACCESS-97", "FACE-37")
 async def test_calls_of_an_actor_at_one_gate_count_at_the_other(redis: RedisServer) -> None:
-    settings = {"storage": {"url": redis.url}, "mcp": {"max_calls_per_actor": 2}}
     one, other = FileServer(), FileServer()
-    async with (
-        running_service(upstreams=[one], settings=settings) as here,
-        running_service(upstreams=[other], settings=settings) as there,
-    ):
+    async with two_gates(redis.url, [[one], [other]], mcp={"max_calls_per_actor": 2}) as (here, there):
         async with slow_calls(here, one, {}), slow_calls(there, other, {}):
             for service in (here, there):
                 refused(await discovered(service), "actor")
@@ -80,9 +70,6 @@ async def test_closed_places_refuse_while_redis_is_away_and_are_there_again_with
         assert 'wicketgate_storage_without_total{mode="closed",state="places"} 3.0' in metrics
         assert 'wicketgate_refused_total{kind="calls",scope="away"} 2.0' in metrics
         redis.start()
-        async with asyncio.timeout(BOUND_S):
-            while (await discovered(service)).status_code == 503:
-                await asyncio.sleep(0.05)
-            while (await service.health())["storage"]["degraded"]:
-                await asyncio.sleep(0.05)
+        await until(lambda: discovered(service), lambda answer: answer.status_code != 503)
+        await until(service.health, lambda health: not health["storage"]["degraded"])
         assert (await service.chat())[-1][0] == "done"

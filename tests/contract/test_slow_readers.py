@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -12,7 +12,8 @@ from tests.support.model_server import ModelServer, Reply, chunk
 from tests.support.requirement import requirement
 from tests.support.script import ScriptModel
 from tests.support.service import BOUND_S, KEY, chat_body, frames, running_service
-from tests.support.slow_client import SlowClient, posting
+from tests.support.slow_client import SlowClient, posting, standstill
+from tests.support.until import until
 from wicketgate.models.provider import Finish, ModelEvent, ModelRequest, TextDelta
 
 AUTH = {"Authorization": f"Bearer {KEY}"}
@@ -37,22 +38,18 @@ class LongTalk(ScriptModel):
             raise
 
 
-async def standstill(progress: Callable[[], int]) -> int:
-    """The value at which it stands when it does not move any more."""
-    async with asyncio.timeout(BOUND_S):
-        before = -1
-        while (now := progress()) != before:
-            before = now
-            await asyncio.sleep(0.15)
-    return before
-
-
 @asynccontextmanager
 async def talking(
-    model: ScriptModel | None, headers: Mapping[str, str], settings: Mapping[str, Any] | None = None
+    model: ScriptModel | None,
+    headers: Mapping[str, str],
+    settings: Mapping[str, Any] | None = None,
+    *,
+    stuck_reader_s: float = 60.0,
 ) -> AsyncIterator[SlowClient]:
     async with (
-        running_service(model, settings=settings, configured_model=model is None) as service,
+        running_service(
+            model, settings=settings, configured_model=model is None, stuck_reader_s=stuck_reader_s
+        ) as service,
         asyncio.timeout(BOUND_S),
         posting(service.url, chat_body(), {**AUTH, **headers}) as client,
     ):
@@ -104,7 +101,7 @@ async def test_the_models_silence_is_not_counted_while_we_are_the_slow_one() -> 
         async with talking(None, {}, {"model": model}) as client:
             await client.read(until=b"<0>")
             assert await standstill(lambda: sent) < PIECES * 3 // 4
-            await asyncio.sleep(2.0)
+            await asyncio.sleep(2.0)  # twice the silence that a model may keep
             await client.read()
             whole(client.text())
 
@@ -113,15 +110,16 @@ async def test_the_models_silence_is_not_counted_while_we_are_the_slow_one() -> 
 async def test_a_reader_that_takes_nothing_is_cut_and_its_run_cancelled(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, logger="wicketgate")
     model = LongTalk()
-    settings = {"engine": {"stuck_reader_s": 0.2, "max_streams": 1}}
+    settings = {"engine": {"max_streams": 1}}
     async with (
-        running_service(model, settings=settings) as service,
+        running_service(model, settings=settings, stuck_reader_s=0.2) as service,
         asyncio.timeout(BOUND_S),
         posting(service.url, chat_body(), AUTH) as client,
     ):
         await client.read(until=b"<0>")
-        while (await service.http.post("/engine/chat", json=chat_body())).status_code == 503:
-            await asyncio.sleep(0.02)
+        await until(
+            lambda: service.http.post("/engine/chat", json=chat_body()), lambda answer: answer.status_code != 503
+        )
         with pytest.raises(ConnectionError):
             await client.read()
     assert any("was cut" in message for message in caplog.messages)
@@ -131,11 +129,10 @@ async def test_a_reader_that_takes_nothing_is_cut_and_its_run_cancelled(caplog: 
 @requirement("CHAT-77")
 async def test_a_reader_that_reads_slowly_but_reads_is_not_cut() -> None:
     model = LongTalk()
-    settings = {"engine": {"stuck_reader_s": 0.5}}
-    async with talking(model, {}, settings) as client:
+    async with talking(model, {}, stuck_reader_s=0.5) as client:
         for number in range(0, 80, 10):
             await client.read(until=b"<%d>" % number)
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(0.1)  # a reader that takes its time
         await client.read()
         whole(client.text())
 
@@ -143,13 +140,12 @@ async def test_a_reader_that_reads_slowly_but_reads_is_not_cut() -> None:
 async def test_a_stuck_reader_of_a_run_that_continues_costs_the_run_nothing_but_the_wait() -> None:
     model = LongTalk()
     headers = {**AUTH, "Idempotency-Key": "k", "X-On-Disconnect": "continue"}
-    settings = {"engine": {"stuck_reader_s": 0.2, "resume": {"run_bytes": 64 * PIECE}}}
-    async with running_service(model, settings=settings) as service, asyncio.timeout(BOUND_S):
+    settings = {"engine": {"resume": {"run_bytes": 64 * PIECE}}}
+    async with running_service(model, settings=settings, stuck_reader_s=0.2) as service, asyncio.timeout(BOUND_S):
         async with posting(service.url, chat_body(), headers) as client:
             await client.read(until=b"<0>")
             last = client.text().split("id: ")[1].split("\n")[0]
-            while model.said < PIECES - 1:
-                await asyncio.sleep(0.02)
+            await until(lambda: model.said >= PIECES - 1)
         gone = await service.http.post("/engine/chat", json=chat_body(), headers={**headers, "Last-Event-ID": last})
     assert gone.status_code == 400, "the run went on, and keeps its latest events only"
     assert len(model.requests) == 1

@@ -26,7 +26,7 @@ async def test_a_handle_is_valid_after_a_restart_and_the_file_is_closed_at_the_e
         mcp_client(service, ERA) as client,
     ):
         (artifact,) = body(await client.call_tool("tool_execute", READ))["artifacts"]
-    assert {file.name for file in tmp_path.iterdir()} <= {"a.db", "a.db-marks"}
+    assert {file.name for file in tmp_path.iterdir()} == {"a.db"}
     async with (
         running_service(upstreams=[FileServer()], settings=settings) as service,
         mcp_client(service, ERA) as client,
@@ -45,7 +45,7 @@ async def test_a_store_that_breaks_loses_no_answer_and_offers_nothing_that_is_no
     ):
         (artifact,) = body(await client.call_tool("tool_execute", READ))["artifacts"]
         with closing(sqlite3.connect(tmp_path / "a.db")) as other:
-            other.execute("DROP TABLE piece")
+            other.execute("DROP TABLE row")
         envelope = body(await client.call_tool("tool_execute", READ | {"args": {"path": f"b/{LONG}"}}))
         assert (envelope["status"], envelope["artifacts"]) == ("partial", [])
         assert envelope["summary"].startswith("contents of b/a/a")

@@ -3,8 +3,9 @@
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path
-from time import time
 from typing import Any
+
+import pytest
 
 from tests.contract.test_coming_back import ids, post, reading
 from tests.contract.test_keyed_restarts import stored
@@ -12,16 +13,16 @@ from tests.contract.test_tool_calls import execute
 from tests.support.requirement import requirement
 from tests.support.script import ScriptModel, calls, says
 from tests.support.service import BOUND_S, FileServer, chat_body, frames, running_service
+from tests.support.until import until
 from wicketgate.access.identity import Identity
 from wicketgate.engine.checkpoint import Recorder, RunState
 from wicketgate.engine.contract import ChatRequest, OnDisconnect, call_context
 from wicketgate.engine.events import Event, ToolCallEvent, ToolOutput, encode
-from wicketgate.engine.journal import Entry
 from wicketgate.engine.keyed_runs import _digest, _name
 from wicketgate.models.provider import TextDelta, Usage
-from wicketgate.storage.memory_journal import JournalBounds
-from wicketgate.storage.run_store import NewEvents, Part
-from wicketgate.storage.sqlite_runs import SQLiteRunStore
+from wicketgate.storage.process import Process
+from wicketgate.storage.runs import Batch, HeldRun, JournalBounds, SharedRuns
+from wicketgate.storage.sqlite import SqliteStore
 
 OWNER = Identity("owner_1", ("memory:*", "tools:*"), "test")
 SAID: Sequence[Event] = [TextDelta("I look."), ToolCallEvent("c1", "tool_execute", {}), ToolOutput("c1", "found")]
@@ -36,12 +37,21 @@ USED: Sequence[Any] = [
 ]
 
 
-class Left:
-    """A process that was killed *ago_s* seconds ago, and the runs that it left."""
+@pytest.fixture(autouse=True)
+def short_marks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process is gone after a second without a beat, and not after six."""
+    defaults = Process.__init__.__kwdefaults__
+    assert defaults is not None
+    monkeypatch.setitem(defaults, "mark_s", 1.0)
+    monkeypatch.setitem(defaults, "beat_s", 0.2)
 
-    def __init__(self, folder: Path, ago_s: float = 30.0) -> None:
-        path = folder / "a.db"
-        self.store = SQLiteRunStore(path, JournalBounds(), lambda: time() - ago_s, "killed")
+
+class Left:
+    """A process that was killed, and the runs that it left."""
+
+    def __init__(self, folder: Path) -> None:
+        self.store = SqliteStore(folder / "a.db")
+        self._runs = SharedRuns(self.store, "killed", JournalBounds())
 
     async def run(
         self,
@@ -56,11 +66,12 @@ class Left:
         recorder = Recorder(1_000_000)
         name = _name(identity, key)
         part = recorder.first(request, call_context(request, identity, "10.0.0.1"), on_disconnect)
-        assert await self.store.claim(name, f"id{key}", _digest(request, identity), identity.actor, part) is None
+        run = await self._runs.claim(name, f"id{key}", _digest(request, identity), identity.actor, part)
+        assert isinstance(run, HeldRun)
         if used:
-            entries = [Entry(number, encode(event)) for number, event in enumerate([*SAID, *more], 1)]
             state = recorder.next(RunState(USED, ["c1"], Usage(100, 10), turns=1))
-            await self.store.append({name: NewEvents(entries, [], [Part(1, 3, state)])})
+            await self._runs.write(run, Batch([encode(event) for event in SAID], part=state))
+            await self._runs.write(run, Batch([encode(event) for event in more]))
 
 
 async def read(service: Any, key: str, **headers: str) -> str:
@@ -105,13 +116,13 @@ async def test_a_run_whose_key_may_less_than_it_could_is_cancelled(tmp_path: Pat
     await left.store.aclose()
     model = ScriptModel()
     async with running_service(model, settings=stored(tmp_path)), asyncio.timeout(BOUND_S):
-        store = SQLiteRunStore(tmp_path / "a.db", JournalBounds(), time, "looks")
-        name = _name(Identity("reader"), "k")
-        while (found := await store.read(name, 3)) is None or not found[0].ended:
-            await asyncio.sleep(0.02)
+        store = SqliteStore(tmp_path / "a.db")
+        runs, name = SharedRuns(store, "looks", JournalBounds()), _name(Identity("reader"), "k")
+        await until(lambda: runs.find(name), lambda found: found and found.ended)
+        (end,) = await runs.read(name, 3)
         await store.aclose()
-    assert b"cancelled" in found[1][0].event
-    assert b'"prompt_tokens":100' in found[1][0].event
+    assert b"cancelled" in end.event
+    assert b'"prompt_tokens":100' in end.event
     assert model.requests == []
 
 
@@ -123,9 +134,9 @@ async def test_a_run_that_nobody_comes_back_to_is_cancelled_and_asks_no_model(tm
     model = ScriptModel()
     settings = {**stored(tmp_path), "engine": {"resume": {"grace_s": 0.05, "keep_s": 0.05}}}
     async with running_service(model, settings=settings) as service, asyncio.timeout(BOUND_S):
-        store = SQLiteRunStore(tmp_path / "a.db", JournalBounds(), time, "looks")
-        while (found := await store.find(_name(OWNER, "k"))) is None or not found.ended:
-            await asyncio.sleep(0.02)
+        store = SqliteStore(tmp_path / "a.db")
+        runs = SharedRuns(store, "looks", JournalBounds())
+        await until(lambda: runs.find(_name(OWNER, "k")), lambda found: found and found.ended)
         await store.aclose()
         # Its key is kept for longer than that of others: nothing runs again.
         text = await read(service, "k")

@@ -5,15 +5,18 @@ import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
 
+from tests.contract.replicas import Gates
 from tests.contract.test_mcp_under_way import stub
 from tests.support.asking_server import asking_server
 from tests.support.requirement import requirement
 from tests.support.scripted_server import HANDSHAKE
 from tests.support.service import BOUND_S, OTHER_KEY, FileServer, RunningService, running_service
+from tests.support.until import until
 from tests.support.wire_client import WireClient
 from wicketgate.errors import InputRequired, UpstreamRefused
 from wicketgate.ports import CallContext, Upstream
@@ -145,12 +148,13 @@ async def test_a_task_is_its_actors_alone_and_of_its_face() -> None:
         assert (await get(gate, task_id))["result"]["status"] == "working"
 
 
-@requirement("FACE-82")
-async def test_a_cancelled_task_is_cancelled_at_its_server() -> None:
-    files = FileServer()
-    async with served(files) as service:
-        gate = client(service)
-        task_id = await created(gate)
+@requirement("FACE-82", "FACE-106")
+async def test_a_cancelled_task_is_cancelled_at_its_server(gates: Gates) -> None:
+    files, other = FileServer(), FileServer()
+    async with gates([files], [other], **SOON) as (here, there):
+        task_id, gate = await created(client(here)), client(there)
+        assert (await get(gate, task_id))["result"]["status"] == "working"
+        assert (await get(gate, task_id, headers=OTHER))["error"]["message"] == "Task not found"
         for _ in range(2):
             told = (await gate.ask("tasks/cancel", {"taskId": task_id}))["result"]
             assert {"taskId", "status"}.isdisjoint(told)
@@ -158,6 +162,10 @@ async def test_a_cancelled_task_is_cancelled_at_its_server() -> None:
         async with asyncio.timeout(BOUND_S):
             await files.slow_cancelled.wait()
         assert "result" not in await become(gate, task_id, "cancelled")
+        task_id = await created(client(here))
+        files.release.set()
+        assert "at last" in str((await become(gate, task_id, "completed"))["result"])
+    assert other.slow_at_once == 0
 
 
 @requirement("FACE-82")
@@ -220,8 +228,8 @@ async def test_a_server_of_the_older_era_asks_through_its_task() -> None:
         assert (await become(gate, task["taskId"], "completed"))["result"]["content"][0]["text"] == "accept Ada"
 
 
-@requirement("FACE-84")
-async def test_a_server_of_either_era_asks_through_its_task() -> None:
+@requirement("FACE-84", "FACE-107")
+async def test_a_server_of_either_era_asks_through_its_task(gates: Gates) -> None:
     """In the middle of a call, or by an answer that asks for another attempt."""
     go, form = asyncio.Event(), {"mode": "form", "message": "Name?", "requestedSchema": {"type": "object"}}
 
@@ -235,11 +243,11 @@ async def test_a_server_of_either_era_asks_through_its_task() -> None:
             said = [context.answers.responses["who"]["action"], str(context.answers.request_state)]
         return {"content": [{"type": "text", "text": " ".join(said)}]}
 
-    async with served(stub(answer, "in_line", "again")) as service:
-        gate, texts = client(service), []
+    async with gates([stub(answer, "in_line", "again")], **SOON) as (here, there):
+        gate, texts = client(there), []
         for name in ("in_line", "again"):
             go.clear()
-            task_id = await created(gate, f"files__{name}")
+            task_id = await created(client(here), f"files__{name}")
             go.set()
             task = await become(gate, task_id, "input_required")
             asked = task["inputRequests"]
@@ -252,11 +260,10 @@ async def test_a_server_of_either_era_asks_through_its_task() -> None:
                 if responses is wrong:
                     assert (await get(gate, task_id))["result"]["inputRequests"] == asked
             if name == "in_line":
-                async with asyncio.timeout(BOUND_S):
-                    while (task := await become(gate, task_id, "input_required"))[
-                        "inputRequests"
-                    ].keys() == asked.keys():
-                        await asyncio.sleep(0.01)
+                task = await until(
+                    partial(become, gate, task_id, "input_required"),
+                    lambda task: task["inputRequests"].keys() != asked.keys(),
+                )
                 second = {key: {"action": "decline"} for key in task["inputRequests"]}
                 await gate.ask("tasks/update", {"taskId": task_id, "inputResponses": second})
             texts.append((await become(gate, task_id, "completed"))["result"]["content"][0]["text"])

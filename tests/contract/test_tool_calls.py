@@ -8,7 +8,9 @@ from typing import Any
 from tests.support.requirement import requirement
 from tests.support.script import ScriptModel, calls, says
 from tests.support.service import READER_KEY, TOOLS, FileServer, Frame, chat_body, running_service
+from tests.support.until import until
 from wicketgate.catalog.tool_id import derive_tool_id
+from wicketgate.engine.tool_rounds import MAX_CALLS_PER_TURN
 from wicketgate.models.provider import Finish, ToolCall, Usage
 
 
@@ -57,9 +59,7 @@ async def test_the_calls_of_one_turn_run_at_once_and_each_is_answered_by_id() ->
     model = ScriptModel(calls(execute("c1", "slow"), execute("c2", "slow")), says("ok"))
     async with running_service(model, [files]) as service:
         chat = asyncio.create_task(service.chat())
-        async with asyncio.timeout(30):
-            while files.slow_running < 2:
-                await asyncio.sleep(0.01)
+        await until(lambda: files.slow_running >= 2)
         files.release.set()
         stream = await chat
     assert names(stream) == ["tool-call", "tool-call", "tool-result", "tool-result", "text-delta", "done"]
@@ -240,14 +240,12 @@ async def test_five_equal_calls_of_a_tool_that_may_write_all_run() -> None:
 @requirement("CHAT-53")
 async def test_more_calls_in_a_turn_than_the_bound_are_answered_and_not_run() -> None:
     files = FileServer()
-    many = [execute(f"c{number}", "read_file", {"path": str(number)}) for number in range(5)]
-    async with running_service(
-        ScriptModel(calls(*many), says("ok")), [files], settings={"engine": {"max_calls_per_turn": 3}}
-    ) as service:
+    many = [execute(f"c{number}", "read_file", {"path": str(number)}) for number in range(MAX_CALLS_PER_TURN + 2)]
+    async with running_service(ScriptModel(calls(*many), says("ok")), [files]) as service:
         stream = await service.chat()
     results = {data["id"]: data for event, data in stream if event == "tool-result"}
-    assert [call_id for call_id in sorted(results) if "error" in results[call_id]] == ["c3", "c4"]
-    assert len(files.calls) == 3
+    assert {call_id for call_id in results if "error" in results[call_id]} == {call.id for call in many[-2:]}
+    assert len(files.calls) == MAX_CALLS_PER_TURN
 
 
 @requirement("CHAT-55")

@@ -11,7 +11,7 @@ from tests.support.scripted_server import HANDSHAKE, MODERN, TOOL, scripted_serv
 from tests.support.service import running_service
 from tests.support.wire_client import WireClient
 from wicketgate.config.settings import UpstreamSettings
-from wicketgate.config.upstreams import make_upstream
+from wicketgate.config.upstreams import UpstreamMaker
 from wicketgate.gate import VERSION
 from wicketgate.models.provider import ToolCall
 from wicketgate.net import Outgoing
@@ -125,7 +125,7 @@ async def test_a_server_is_spoken_to_in_the_era_of_its_setting() -> None:
             {"name": "not_old", "url": new.url, "era": "2025-11-25"},
             {"name": "not_new", "url": old.url, "era": "2026-07-28"},
         ]
-        made = [make_upstream(UpstreamSettings.model_validate(one), Outgoing()) for one in upstreams]
+        made = [UpstreamMaker(Outgoing()).upstream(UpstreamSettings.model_validate(one)) for one in upstreams]
         async with running_service(upstreams=made) as service:
             states = service.app.state.gate.fleet.statuses()
         assert {name: status.phase for name, status in states.items()} == {
@@ -134,8 +134,8 @@ async def test_a_server_is_spoken_to_in_the_era_of_its_setting() -> None:
             "not_old": "down",
             "not_new": "down",
         }
-        assert "set era to auto or 2026-07-28" in states["not_old"].report
-        assert "set era to auto or 2025-11-25" in states["not_new"].report
+        assert "set era to client or 2026-07-28" in states["not_old"].report
+        assert "set era to client or 2025-11-25" in states["not_new"].report
         assert not new.seen("notifications/initialized")
 
 

@@ -1,6 +1,7 @@
 """The form in which the engine's model is given a browse, and the conversation that comes back (CHAT-96, CHAT-97)."""
 
 import json
+import threading
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from tests.support.requirement import requirement
 from tests.support.script import ScriptModel, calls, says
 from tests.support.service import FileServer, running_service
+from wicketgate.faces.gateway import GatewayFace
 from wicketgate.models.provider import ToolCall
 from wicketgate.tokens import shipped_token_counter
 
@@ -109,3 +111,27 @@ async def test_a_result_in_the_clients_own_words_is_shown_as_it_came(content: st
     async with running_service(model, [server(3, PROSE)]) as service:
         await service.chat({"messages": history, "metadata": {"correlation_id": "req_1"}})
     assert [dict(message) for message in model.requests[0].messages] == history
+
+
+@requirement("CHAT-97", "EXEC-27")
+@pytest.mark.parametrize(("chars", "next_to_the_loop"), [(1_000, False), (300_000, True)])
+async def test_a_long_history_is_read_next_to_the_event_loop(
+    monkeypatch: pytest.MonkeyPatch, chars: int, next_to_the_loop: bool
+) -> None:
+    read: list[bool] = []
+    plain = GatewayFace.shown_again
+
+    def shown_again(self: GatewayFace, name: str, text: str) -> str:
+        read.append(threading.current_thread() is not threading.main_thread())
+        return plain(self, name, text)
+
+    monkeypatch.setattr(GatewayFace, "shown_again", shown_again)
+    function = {"name": "tool_execute", "arguments": "{}"}
+    history = [
+        {"role": "user", "content": "hi"},
+        {"role": "assistant", "content": "", "tool_calls": [{"id": "c1", "type": "function", "function": function}]},
+        {"role": "tool", "tool_call_id": "c1", "content": "x" * chars},
+    ]
+    async with running_service(ScriptModel(says("ok")), [server(3, PROSE)]) as service:
+        await service.chat({"messages": history, "metadata": {"correlation_id": "req_1"}})
+    assert read == [next_to_the_loop]

@@ -3,7 +3,6 @@
 import re
 import stat
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,10 +14,11 @@ from click.testing import CliRunner
 from app.cli import cli
 from tests.deploy.files import DEPLOY, compose, secrets_in
 from tests.support.debian import debian_program
+from tests.support.ports import free_port
 from tests.support.process import ROOT
-from tests.support.redis import free_port, listens
+from tests.support.redis import listens
 from tests.support.requirement import requirement
-from tests.support.service import BOUND_S
+from tests.support.until import until_now
 from wicketgate.access.identity import hash_key
 from wicketgate.config.settings_file import load_settings
 
@@ -130,11 +130,8 @@ def started_redis(service: dict[str, Any], folder: Path) -> Iterator[int]:
         stdout=subprocess.DEVNULL,
     )
     try:
-        give_up_at = time.monotonic() + BOUND_S
-        while not listens(port):
-            assert process.poll() is None
-            assert time.monotonic() < give_up_at
-            time.sleep(0.01)
+        until_now(lambda: listens(port) or process.poll() is not None)
+        assert process.poll() is None
         yield port
     finally:
         process.kill()

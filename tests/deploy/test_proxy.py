@@ -17,14 +17,15 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.deploy.files import DEPLOY, read_yaml
 from tests.e2e.test_drain import TOOLS, Holding
-from tests.e2e.test_serve import ECHO, HEADERS, address
 from tests.support.debian import Program as Nginx
 from tests.support.debian import debian_program
 from tests.support.model_server import DONE, ModelServer, Reply, chunk, text_turn
+from tests.support.ports import free_port
 from tests.support.process import ROOT, Program, command, program
-from tests.support.redis import free_port
 from tests.support.requirement import requirement
+from tests.support.served import ECHO, HEADERS, address
 from tests.support.service import BOUND_S, KEY, chat_body, frames
+from tests.support.until import until
 from wicketgate.access.identity import hash_key
 
 FIRST, SECOND = "gate-1:8080", "gate-2:8080"
@@ -88,9 +89,8 @@ async def fleet(folder: Path) -> AsyncIterator[Fleet]:
             assert "test is successful" in tried.stderr, tried.stderr
             async with command(*start, folder=folder, env=nginx.environment):
                 proxy = f"http://127.0.0.1:{port}"
-                async with asyncio.timeout(BOUND_S), httpx.AsyncClient(trust_env=False) as http:
-                    while not await answers(http, proxy):
-                        await asyncio.sleep(0.01)
+                async with httpx.AsyncClient(trust_env=False) as http:
+                    await until(lambda: answers(http, proxy), bound_s=BOUND_S)
                 yield Fleet(proxy, gates, urls, model)
 
 
@@ -198,8 +198,9 @@ async def holder(fleet: Fleet, kind: str = "chat") -> str:
 
 async def until_draining(url: str) -> None:
     async with httpx.AsyncClient(base_url=url, headers=HEADERS, trust_env=False) as http:
-        while (await http.post("/operations/call", json={"operation": "/x/y"})).status_code != 503:
-            await asyncio.sleep(0.01)
+        await until(
+            lambda: http.post("/operations/call", json={"operation": "/x/y"}), lambda answer: answer.status_code == 503
+        )
 
 
 @requirement("OPS-211")
@@ -263,7 +264,7 @@ async def test_each_metric_of_the_board_and_the_alerts_is_at_a_gate(running: Fle
 
 @requirement("OPS-212")
 def test_each_metric_that_is_worth_an_alarm_has_its_alert() -> None:
-    page = (ROOT / "docs" / "operations.md").read_text()
+    page = (ROOT / "docs" / "operations" / "monitoring.md").read_text()
     table = page[page.index("Worth an alarm:") : page.index("## Logs")]
     wanted = {name for row in re.findall(r"^\| (`.*?) \|", table, re.M) for name in _NAME.findall(row)}
     alerts = read_yaml(DEPLOY / "prometheus" / "alerts.yml")

@@ -83,7 +83,6 @@ def _load() -> None:
     """Imports what commands import when they run."""
     import app.cli
     import app.commands.check
-    import app.commands.explain
     import app.commands.import_servers
     import app.commands.learned
     import app.commands.lock

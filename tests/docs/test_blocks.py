@@ -17,9 +17,13 @@ from wicketgate.config.settings_file import load_settings
 RUN_ELSEWHERE = {
     "docs/embedding.md": "tests/public/test_embedding_page.py",
     "docs/plugins.md": "tests/examples/test_plugin_package.py",
+    "docs/guide/agents.md": "tests/examples/test_agents.py",
 }
 """Pages whose programs another test runs, in the same way: all blocks, or the only one."""
-NOT_READ = {"ini": "units of systemd, two beside each other; tests/e2e passes a socket as systemd does"}
+NOT_READ = {
+    "ini": "units of systemd, two beside each other; tests/e2e passes a socket as systemd does",
+    "js": "programs of agents, which make agents runs",
+}
 LANGUAGES = {"sh", "text", "yaml", "json", "toml", "python", *NOT_READ}
 
 # Parts of a program, by a word in them: what stands before them here.

@@ -3,7 +3,6 @@
 import json
 import re
 import shutil
-import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from app.local_key import new_key
 from tests.docs.forked import client
 from tests.docs.pages import blocks, pages
 from tests.docs.shell import NOT_RUN, bash, lines_of, parse, reason_not_run, script_of
+from tests.support.ports import free_port
 from tests.support.process import ROOT, program
 from tests.support.requirement import requirement
 
@@ -84,7 +84,7 @@ CHANGED = {
         r"^(wicketgate lock --diff)\b.*$",
         r"sed -i 's/n issue\./& now./; s/a file\./& now./' docs_tools.py; \1 || echo \"exit code $?\"",
     ),
-    "docs/operations.md": (r"^(wicketgate learned reset --actor ann)\b.*$", r"echo y | \1"),
+    "docs/operations/storage.md": (r"^(wicketgate learned reset --actor ann)\b.*$", r"echo y | \1"),
 }
 # Pages whose commands need the server `time` in the gate of the folder.
 WITH_CLOCK = {"docs/guide/terminal.md"}
@@ -95,7 +95,8 @@ SHOWN = {
     "docs/guide/mcp-clients.md": ["cust_", "wicketgate connect"],
     "docs/guide/pins.md": ["github:create_issue", "exit code 1"],
     "docs/guide/terminal.md": ["12:00 in Asia/Tokyo", "shop:search_customers", "cust_0001", "me holds the permission"],
-    "docs/operations.md": ["wicketgate_key_last_used", "hmac:"],
+    "docs/operations/audit.md": ["hmac:"],
+    "docs/operations/configuration.md": ["wicketgate_key_last_used"],
 }
 README = "README.md"
 RUN = [page for page in pages() if page != README and "\n" in script_of(page)]
@@ -185,12 +186,6 @@ def test_no_command_stands_in_a_block_that_is_not_run() -> None:
     """A block without a language would not be run: commands stand in blocks of sh only."""
     begins = re.compile(rf"^(\$ )?(\w+=\S+ )*(\.venv/bin/)?({'|'.join(PROGRAMS)}) ", re.MULTILINE)
     assert [str(block) for block in blocks("", "bash", "shell", "console", "text") if begins.search(block.text)] == []
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 # Starts a line of the README in the background and waits for the line that says it is ready.

@@ -77,7 +77,7 @@ def test_the_table_of_the_readme_has_the_figures_of_the_benchmarks() -> None:
         name: ", ".join(f"{float(rows[data, name][4]):.0f}" for data in sets)
         for name in ("wicketgate", "bm25s", "fastmcp")
     }
-    assert f"five found, in percent: {', '.join(sets)} |" in readme
+    assert f"recall@5 in percent: {', '.join(sets)} |" in readme
     assert f"| BM25: {found['bm25s']}; FastMCP: {found['fastmcp']} | {found['wicketgate']} |" in readme
     # The first table of the section is of an upstream over stdio; the third column of 100 bytes, 32 callers at once.
     _, _, stdio = figures.partition("**Upstream over stdio**")

@@ -27,8 +27,9 @@ def settings(schema: dict[str, object], defs: dict[str, dict[str, object]], path
 
 
 def described() -> dict[str, str]:
-    """The rows of the tables, by section."""
-    sections = re.split(r"^## (.+)$", "\n".join(re.findall(r"^(?:\||## ).*$", prose(PAGE), re.MULTILINE)), flags=re.M)
+    """The rows of the tables and the items of the lists, by section."""
+    lines = re.findall(r"^(?:\||## |- |  ).*$", prose(PAGE), re.MULTILINE)
+    sections = re.split(r"^## (.+)$", "\n".join(lines), flags=re.M)
     return dict(zip(sections[1::2], sections[2::2], strict=True))
 
 

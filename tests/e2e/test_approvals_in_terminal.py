@@ -5,9 +5,10 @@ from pathlib import Path
 
 import httpx
 
-from tests.e2e.test_serve import address, echo_id, write_config
+from tests.e2e.test_serve import echo_id
 from tests.support.process import program
 from tests.support.requirement import requirement
+from tests.support.served import address, write_config
 from tests.support.service import BOUND_S, KEY
 from wicketgate.access.identity import hash_key
 
@@ -32,7 +33,7 @@ async def test_an_approver_lists_reads_and_decides_in_a_terminal(tmp_path: Path)
         url = await address(running)
         where = ("--url", url)
         code, _, told = await wicketgate("list", *where)
-        assert (code, "Nothing waits" in told) == (0, True)
+        assert (code, "No call is waiting" in told) == (0, True)
         call = {"operation": "/echo/echo", "input": {"text": "pay\x1b[2J 5"}}
         headers = {"Authorization": f"Bearer {KEY}"}
         async with httpx.AsyncClient(base_url=url, headers=headers, trust_env=False, timeout=BOUND_S) as http:
@@ -53,7 +54,7 @@ async def test_an_approver_lists_reads_and_decides_in_a_terminal(tmp_path: Path)
             assert (code, "runs once" in done) == (0, True)
             assert (await http.post("/operations/call", json=call)).status_code == 200
             code, _, gone = await wicketgate("deny", short, *where)
-            assert (code, "no call waits" in gone) == (1, True)
+            assert (code, "no waiting call" in gone) == (1, True)
             await http.post("/operations/call", json=call)
             (again,) = json.loads((await wicketgate("list", *where, "--json"))[1])["waiting"]
             code, denied, _ = await wicketgate("deny", again["id"], *where, "--json")

@@ -5,36 +5,22 @@ import re
 import signal
 import sys
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
-import yaml
 
 from app.commands.gate_client import open_gate
-from tests.e2e.test_drain import INITIALIZE
 from tests.support.model_server import DONE, ModelServer, Reply, chunk
-from tests.support.process import ROOT, START_BOUND_S, Program, alive, children, program
+from tests.support.process import START_BOUND_S, Program, alive, children, program
 from tests.support.requirement import requirement
+from tests.support.served import ECHO, INITIALIZE, write_config
 from tests.support.service import KEY, OTHER_KEY, chat_body, frames
-from wicketgate.access.identity import Identity, hash_key
+from wicketgate.access.identity import Identity
 from wicketgate.config.settings import Settings
 
-ECHO = {
-    "name": "echo",
-    "command": [sys.executable, "-m", "tests.support.echo_server"],
-    "env": {"PYTHONPATH": str(ROOT)},
-}
 ATTRIBUTE = ("uvicorn", "app.main:app")
-FACTORY = ("uvicorn", "--factory", "app.main:create_app")
+FACTORY = ("uvicorn", "--factory", "wicketgate:create_app")
 BOUND_S = 40.0
-
-
-def write_config(folder: Path, key: str = KEY, **sections: Any) -> Path:
-    keys = [{"id": "test", "sha256": hash_key(key), "actor": "owner_1", "permissions": ["tools:*"]}]
-    path = folder / "wicketgate.yaml"
-    path.write_text(yaml.safe_dump({"auth": {"keys": keys}, "upstreams": [ECHO], **sections}))
-    return path
 
 
 async def address(running: Program) -> str:

@@ -15,9 +15,10 @@ import pytest
 import yaml
 
 from tests.support.effect_server import UNANSWERED
-from tests.support.process import program
 from tests.support.requirement import requirement
+from tests.support.served import serving
 from tests.support.service import KEY
+from tests.support.until import until
 from wicketgate.access.identity import hash_key
 from wicketgate.gateway.call_memory import arguments_digest
 
@@ -59,33 +60,33 @@ async def test_every_effect_has_an_intent_after_a_kill_in_the_middle(tmp_path: P
     numbers = count()
     for turn in range(ROUNDS):
         before = len(effects(tmp_path))
-        async with program("app", "serve", "--config", str(config), "--port", "0") as running:
-            url = (await running.wait_for(r"ready on (http://127\.0\.0\.1:\d+)")).group(1)
-            async with httpx.AsyncClient(
-                base_url=url, headers={"Authorization": f"Bearer {KEY}"}, timeout=BOUND_S, trust_env=False
-            ) as http:
+        async with serving(config) as (running, http):
 
-                async def charge(number: int, http: httpx.AsyncClient = http) -> None:
-                    body = {"operation": "/bank/charge", "input": {"number": number}}
-                    (await http.post("/operations/call", json=body)).raise_for_status()
+            async def charge(number: int, http: httpx.AsyncClient = http) -> None:
+                body = {"operation": "/bank/charge", "input": {"number": number}}
+                (await http.post("/operations/call", json=body)).raise_for_status()
 
-                async def call_on() -> None:
-                    with suppress(httpx.TransportError):
-                        while True:
-                            await charge(next(numbers))
+            async def call_on() -> None:
+                with suppress(httpx.TransportError):
+                    while True:
+                        await charge(next(numbers))
 
-                async def be_under_way(number: int) -> None:
-                    with suppress(httpx.TransportError):
-                        await charge(number)
+            async def be_under_way(number: int) -> None:
+                with suppress(httpx.TransportError):
+                    await charge(number)
 
-                under_way = UNANSWERED + turn
-                callers = [asyncio.create_task(be_under_way(under_way))]
-                callers += [asyncio.create_task(call_on()) for _ in range(CALLERS)]
-                async with asyncio.timeout(BOUND_S):
-                    while len(made := effects(tmp_path)) < before + 50 or under_way not in made:
-                        await asyncio.sleep(0.001)
-                    running.process.send_signal(signal.SIGKILL)
-                    await asyncio.gather(*callers)
+            under_way = UNANSWERED + turn
+            callers = [asyncio.create_task(be_under_way(under_way))]
+            callers += [asyncio.create_task(call_on()) for _ in range(CALLERS)]
+            await until(
+                lambda: effects(tmp_path),
+                lambda made: len(made) >= before + 50 and under_way in made,
+                bound_s=BOUND_S,
+                pause_s=0.001,
+            )
+            running.process.send_signal(signal.SIGKILL)
+            async with asyncio.timeout(BOUND_S):
+                await asyncio.gather(*callers)
     charged = {arguments_digest({"number": number}) for number in effects(tmp_path)}
     intents = {arguments: call_id for phase, arguments, call_id in kept(tmp_path, sink) if phase == "intent"}
     ends = {arguments: call_id for phase, arguments, call_id in kept(tmp_path, sink) if phase == "end"}

@@ -4,25 +4,28 @@ import asyncio
 import os
 import re
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 
-from tests.contract.test_held_calls import FORMS, answers
+from tests.contract.test_held_calls import FORMS, answers, text
 from tests.contract.test_tasks import KNOWS, created, get
 from tests.e2e.test_drain import Holding
-from tests.e2e.test_serve import HEADERS, address, write_config
 from tests.e2e.test_workers import TOOLS, config, workers_of
 from tests.support.asking_server import asking_server
 from tests.support.process import program
 from tests.support.redis import redis_server
 from tests.support.requirement import requirement
+from tests.support.served import HEADERS, address, write_config
 from tests.support.service import BOUND_S, RunningService
+from tests.support.until import until
 from tests.support.wire_client import WireClient
 from wicketgate.storage.redis.client import RedisLink
+from wicketgate.storage.redis.store import RedisStore
 from wicketgate.storage.redis.url import read_url
 
 SHARED: dict[str, Any] = {"tasks": {"after_s": 0.05}}
@@ -60,28 +63,15 @@ async def view(url: str, handle: str) -> dict[str, Any]:
     return body
 
 
-async def until(ask: Callable[[], Awaitable[Any]], found: Callable[[Any], bool]) -> Any:
-    async with asyncio.timeout(BOUND_S):
-        while not found(answer := await ask()):
-            await asyncio.sleep(0.05)
-    return answer
-
-
 async def check_lost(url: str, task_id: str, handle: str) -> None:
     """Both are reported as lost, and neither as unknown or still running."""
     gate = client(url)
 
-    def ended(answer: Any) -> bool:
-        if "error" in answer:
-            assert answer["error"]["data"] == {"reason": "not_reached", "retryable": True}, answer
-            return False
-        return bool(answer["result"]["status"] != "working")
-
-    task = (await until(lambda: get(gate, task_id), ended))["result"]
+    task = (await until(lambda: get(gate, task_id), lambda answer: answer["result"]["status"] != "working"))["result"]
     assert (task["status"], task["error"]["code"]) == ("failed", -32603)
     assert LOST in task["statusMessage"]
     assert "result" in await gate.ask("tasks/cancel", {"taskId": task_id})
-    lost = await until(lambda: view(url, handle), lambda body: body.get("error") != "UPSTREAM_UNAVAILABLE")
+    lost = await until(lambda: view(url, handle), lambda body: body.get("status") != "running")
     assert lost["error"] == "UPSTREAM_ERROR"
     assert LOST in lost["message"]
     invented = await view(url, f"{handle.rpartition(':')[0]}:0000.{'0' * 16}")
@@ -102,7 +92,7 @@ async def replica(folder: Path, redis_url: str, asking_url: str) -> AsyncIterato
         yield running, await address(running)
 
 
-@requirement("FACE-109", "FACE-110", "OPS-200")
+@requirement("FACE-109", "FACE-110", "OPS-197")
 async def test_what_a_killed_replica_ran_is_lost_at_the_other_and_runs_once(tmp_path: Path) -> None:
     with redis_server(tmp_path / "redis") as redis:
         async with (
@@ -121,8 +111,9 @@ async def test_what_a_killed_replica_ran_is_lost_at_the_other_and_runs_once(tmp_
             await killed.ended()
             # Its mark lapses by itself, but not as soon as a test wants it.
             link = RedisLink(read_url(redis.url))
-            home = handle.rpartition(".")[2]
-            assert await link.run(lambda client: client.unlink(link.names.key("peer", "peers", home))) == 1
+            store = RedisStore(link)
+            await store.beat(handle.rpartition(".")[2], mark_s=0)
+            await store.aclose()
             await link.aclose()
             await check_lost(second, task_id, handle)
             assert holding.arrivals == 2
@@ -132,7 +123,29 @@ async def test_what_a_killed_replica_ran_is_lost_at_the_other_and_runs_once(tmp_
             assert server.calls == ["ask"]
 
 
-@requirement("FACE-109", "FACE-110", "OPS-199")
+@requirement("FACE-124")
+async def test_a_call_goes_on_when_the_replica_is_killed_where_its_second_attempt_waits(tmp_path: Path) -> None:
+    with redis_server(tmp_path / "redis") as redis:
+        async with (
+            asking_server() as server,
+            replica(tmp_path / "a", redis.url, server.url) as (_, first),
+            replica(tmp_path / "b", redis.url, server.url) as (killed, second),
+        ):
+            question = await asker(first).call("old__later")
+            waits = asyncio.create_task(asker(second).call("old__later", more=answers(question)))
+            async with asyncio.timeout(BOUND_S):
+                await server.answered.wait()
+            killed.process.send_signal(signal.SIGKILL)
+            await killed.ended()
+            with pytest.raises(httpx.HTTPError):
+                await waits
+            again = asyncio.create_task(asker(first).call("old__later", more=answers(question)))
+            server.go.set()
+            assert text(await again) == "accept Ada"
+            assert (server.calls, server.cancelled.is_set()) == (["later"], False)
+
+
+@requirement("EXEC-77", "EXEC-78", "FACE-109", "FACE-110", "OPS-197")
 async def test_long_calls_are_at_any_worker_and_lost_with_their_own(tmp_path: Path) -> None:
     line = ("app", "serve", "--config", str(config(tmp_path, **SHARED)), "--port", "0", "--workers", "2")
     async with Holding() as holding, Holding() as stuck, program(*line) as running:

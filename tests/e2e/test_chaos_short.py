@@ -67,7 +67,7 @@ async def judged(
 ) -> tuple[Ledger, str]:
     """The ledger of calls at *doors* while *deeds* are done, and the story. Fails if an invariant does not hold."""
     load = Load(Ledger(), made.nginx.url, tool_ids(), numbers=itertools.count(first_number))
-    faults = Faults(made, load.began, flushed_at=load.ledger.flushed_at)
+    faults = Faults(made, load.began, flushes=load.ledger.flushes)
     callers = make_callers(load, made.keys, 1, 0.05, dict.fromkeys(doors, CALLERS))
     try:
         async with asyncio.timeout(BOUND_S):

@@ -14,7 +14,7 @@ import httpx
 import pytest
 import yaml
 
-from tests.support.process import ROOT, Program, command, program
+from tests.support.process import ROOT, Program, command
 from tests.support.requirement import requirement
 from tests.support.service import KEY, chat_body, frames
 from wicketgate.access.identity import hash_key
@@ -93,18 +93,6 @@ async def test_with_arguments_it_is_the_command(tmp_path: Path) -> None:
     async with command(*line, folder=ROOT, env=environment(tmp_path)) as running:
         assert await running.ended() == 0
     assert re.search(r"wg_key_\S+", running.stderr)
-
-
-@requirement("ACCESS-28")
-async def test_a_kept_key_that_cannot_be_read_or_made_stops_the_start_in_one_line(tmp_path: Path) -> None:
-    (tmp_path / "key.json").write_text('{"id": "local"')
-    for file in ("key.json", "missing/key.json"):
-        env = {**environment(tmp_path), "WICKETGATE_AUTH__KEY_FILE": str(tmp_path / file)}
-        del env["WICKETGATE_CONFIG"]
-        async with program("app", "serve", env=env) as running:
-            assert await running.ended(40) == 1
-        assert running.stderr.startswith(f"wicketgate: auth.key_file: {tmp_path / file} ")
-        assert running.stderr.count("\n") == 1
 
 
 @requirement("OPS-23")

@@ -19,11 +19,13 @@ from tests.support.process import program
 from tests.support.redis import redis_server
 from tests.support.requirement import requirement
 from tests.support.service import KEY, frames
+from tests.support.until import until
 from wicketgate.access.identity import hash_key
 from wicketgate.catalog.tool_id import derive_tool_id
 from wicketgate.engine.journal import FATE_UNKNOWN
 
 BOUND_S = 40.0
+SAFE = ("--appendonly", "yes", "--appendfsync", "always")
 RUNS = 24
 TOOL = derive_tool_id("charge", CHARGE.input_schema, None, "bank")
 
@@ -34,8 +36,9 @@ def effects(folder: Path) -> list[int]:
 
 
 def configuration(folder: Path, model_url: str) -> dict[str, Any]:
+    keys = [{"id": "test", "sha256": hash_key(KEY), "actor": "owner_1", "permissions": ["tools:*"]}]
     return {
-        "auth": {"keys": [{"id": "test", "sha256": hash_key(KEY), "actor": "owner_1", "permissions": ["tools:*"]}]},
+        "auth": {"keys": keys, "seal_keys": ["k" * 40]},
         "storage": {"url": f"sqlite:///{folder}/wicketgate.db"},
         "model": {"provider": "openai-chat", "base_url": model_url, "model": "m"},
         "upstreams": [
@@ -86,7 +89,7 @@ def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Mapping[
     if request.param == "file":
         yield {}
         return
-    with redis_server(tmp_path / "redis", "--appendonly", "yes", "--appendfsync", "always") as redis:
+    with redis_server(tmp_path / "redis", *SAFE) as redis:
         yield {"storage": {"url": redis.url}}
 
 
@@ -123,8 +126,12 @@ async def test_no_charge_runs_twice_after_a_kill_in_the_middle_and_every_run_has
                     posts = [asyncio.create_task(post(http, each)) for each in numbers]
                     if number == 1:
                         # Kill it while some runs are over, some are at it, and two wait for their server.
-                        while len(made := effects(tmp_path)) < RUNS // 2 or not {*numbers[-2:]} <= {*made}:
-                            await asyncio.sleep(0.001)
+                        await until(
+                            lambda: effects(tmp_path),
+                            lambda made: len(made) >= RUNS // 2 and {*numbers[-2:]} <= {*made},
+                            bound_s=BOUND_S,
+                            pause_s=0.001,
+                        )
                         running.process.send_signal(signal.SIGKILL)
                         await asyncio.gather(*posts)
                         before = dict(seen)

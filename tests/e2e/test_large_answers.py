@@ -11,12 +11,13 @@ from typing import Any
 
 import httpx
 
-from tests.e2e.test_serve import HEADERS, address, write_config
 from tests.support.http_service import HttpService, Reply, Seen
 from tests.support.large_server import answer
 from tests.support.process import ROOT, command
 from tests.support.requirement import requirement
+from tests.support.served import HEADERS, address, write_config
 from tests.support.service import RunningService
+from tests.support.until import until
 from tests.support.wire_client import WireClient
 from wicketgate.answer_room import memory_bytes, room_bytes
 
@@ -89,8 +90,7 @@ async def test_large_answers_are_late_but_leave_the_process_alive(tmp_path: Path
                 async with httpx.AsyncClient(
                     base_url=await address(running), headers=HEADERS, timeout=BOUND_S, limits=httpx.Limits()
                 ) as http:
-                    while (await http.get("/readyz")).status_code != 200:
-                        await asyncio.sleep(0.05)
+                    await until(lambda: http.get("/readyz"), lambda answer: answer.status_code == 200, bound_s=BOUND_S)
                     many = [asyncio.create_task(call(SERVERS[n % 3], 15_000_000, n)) for n in range(AT_ONCE)]
                     alive = []
                     while not all(one.done() for one in many):

@@ -11,9 +11,10 @@ import httpx2
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
-from tests.e2e.test_serve import HEADERS, address, write_config
 from tests.support.process import program
 from tests.support.requirement import requirement
+from tests.support.served import HEADERS, address, write_config
+from tests.support.until import until
 
 TOOLS = 10_000
 
@@ -65,10 +66,13 @@ async def find(client: Client) -> None:
 async def follow(client: Client, base: str, control: str, suffix: str) -> None:
     """The next tool that is renamed gets *suffix*."""
     async with httpx.AsyncClient(base_url=base, headers=HEADERS, trust_env=False) as status:
-        before = (await status.get("/readyz")).json()["catalog"]
+
+        async def catalog() -> dict[str, Any]:
+            found: dict[str, Any] = (await status.get("/readyz")).json()["catalog"]
+            return found
+
+        before = await catalog()
         await status.post(control, content=json.dumps({"rename": True}))
-        async with asyncio.timeout(30):
-            while (after := (await status.get("/readyz")).json()["catalog"]) == before:
-                await asyncio.sleep(0.05)
+        after = await until(catalog, lambda found: found != before, pause_s=0.05)
     assert (before["tools"], after["tools"]) == (TOOLS, TOOLS)
     assert any(card["name"].endswith(f"_{suffix}") for card in await cards(client, query=suffix, top_k=50))

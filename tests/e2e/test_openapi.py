@@ -9,12 +9,12 @@ from urllib.parse import parse_qsl
 import httpx
 import yaml
 
-from tests.e2e.test_serve import HEADERS, address, write_config
 from tests.support.http_service import HttpService, Reply, Seen
 from tests.support.mcp_client import call_statelessly
 from tests.support.orders_service import app as orders_app
-from tests.support.process import ROOT, program
+from tests.support.process import ROOT
 from tests.support.requirement import requirement
+from tests.support.served import serving, write_config
 
 
 async def meta_tool(http: httpx.AsyncClient, name: str, **arguments: Any) -> dict[str, Any]:
@@ -50,27 +50,26 @@ async def test_a_model_finds_and_calls_the_operations_of_a_service(tmp_path: Pat
             "oauth": oauth,
         }
         config = write_config(tmp_path, upstreams=[upstream], server={"log_level": "debug"})
-        async with program("app", "serve", "--config", str(config), "--port", "0") as running:
-            async with httpx.AsyncClient(base_url=await address(running), headers=HEADERS, trust_env=False) as http:
-                found = await meta_tool(http, "tool_browse", query="look at an order")
-                cards = {card["name"]: card for card in found["structuredContent"]["cards"]}
-                assert cards["getOrder"]["description"] == "Look at an order"
-                tool_id = cards["getOrder"]["id"]
-                everything = await meta_tool(http, "tool_browse", path="/orders")
-                assert "events" not in json.dumps(everything)
+        async with serving(config) as (running, http):
+            found = await meta_tool(http, "tool_browse", query="look at an order")
+            cards = {card["name"]: card for card in found["structuredContent"]["cards"]}
+            assert cards["getOrder"]["description"] == "Look at an order"
+            tool_id = cards["getOrder"]["id"]
+            everything = await meta_tool(http, "tool_browse", path="/orders")
+            assert "events" not in json.dumps(everything)
 
-                refused = await meta_tool(http, "tool_execute", tool_id=tool_id, args={})
-                assert refused["structuredContent"]["error"] == "ARGS_INVALID"
-                climbing = await meta_tool(http, "tool_execute", tool_id=tool_id, args={"order_id": "../files"})
-                assert climbing["structuredContent"]["error"] == "ARGS_INVALID"
-                assert service.seen == []
+            refused = await meta_tool(http, "tool_execute", tool_id=tool_id, args={})
+            assert refused["structuredContent"]["error"] == "ARGS_INVALID"
+            climbing = await meta_tool(http, "tool_execute", tool_id=tool_id, args={"order_id": "../files"})
+            assert climbing["structuredContent"]["error"] == "ARGS_INVALID"
+            assert service.seen == []
 
-                args = {"order_id": "o 1?x=y", "tags": ["a,b", "c"], "ratio": 0.5}
-                done = await meta_tool(http, "tool_execute", tool_id=tool_id, args=args)
-                assert done["structuredContent"]["status"] == "ok"
-                missing = await meta_tool(http, "tool_execute", tool_id=tool_id, args={"order_id": "missing"})
-                assert (missing["isError"], missing["structuredContent"]["status"]) == (True, "error")
-                assert "404" in missing["structuredContent"]["summary"]
+            args = {"order_id": "o 1?x=y", "tags": ["a,b", "c"], "ratio": 0.5}
+            done = await meta_tool(http, "tool_execute", tool_id=tool_id, args=args)
+            assert done["structuredContent"]["status"] == "ok"
+            missing = await meta_tool(http, "tool_execute", tool_id=tool_id, args={"order_id": "missing"})
+            assert (missing["isError"], missing["structuredContent"]["status"]) == (True, "error")
+            assert "404" in missing["structuredContent"]["summary"]
             assert await running.stop() == 0
         assert "secret-token" not in running.stdout + running.stderr
         assert "client-secret-1" not in running.stdout + running.stderr
@@ -94,10 +93,9 @@ async def test_the_example_of_the_guide_works(tmp_path: Path) -> None:
         upstream["base_url"] = service.url + "/v1"
         upstream["oauth"]["token_url"] = token_server.url
         path = write_config(tmp_path, upstreams=[upstream])
-        async with program("app", "serve", "--config", str(path), "--port", "0") as running:
-            async with httpx.AsyncClient(base_url=await address(running), headers=HEADERS, trust_env=False) as http:
-                cards = (await meta_tool(http, "tool_browse", path="/orders"))["structuredContent"]["cards"]
-                tool_id = next(card["id"] for card in cards if "get" in card["id"])
-                await meta_tool(http, "tool_execute", tool_id=tool_id, args={"order_id": "o-1", "tags": ["a", "b"]})
+        async with serving(path) as (running, http):
+            cards = (await meta_tool(http, "tool_browse", path="/orders"))["structuredContent"]["cards"]
+            tool_id = next(card["id"] for card in cards if "get" in card["id"])
+            await meta_tool(http, "tool_execute", tool_id=tool_id, args={"order_id": "o-1", "tags": ["a", "b"]})
             assert await running.stop() == 0
     assert [seen.target for seen in service.seen] == ["/v1/orders/o-1?tags=a&tags=b"]

@@ -14,9 +14,11 @@ import httpx
 import pytest
 import yaml
 
-from tests.support.process import ROOT, Program, alive, children, program
+from tests.support.process import ROOT, alive, children, program
 from tests.support.requirement import requirement
+from tests.support.served import address, serving
 from tests.support.service import KEY, OPERATOR_KEY, READER_KEY, chat_body
+from tests.support.until import until
 from wicketgate.access.identity import hash_key
 
 SERVER = [sys.executable, "-m", "tests.support.odd_server"]
@@ -33,17 +35,14 @@ def write(path: Path, *names: str, key: str = KEY, **sections: Any) -> None:
 async def states(http: httpx.AsyncClient, *names: str) -> dict[str, Any]:
     """The upstreams in /readyz, once they are just these and all are ready."""
     operator = {"Authorization": f"Bearer {OPERATOR_KEY}"}
-    async with asyncio.timeout(BOUND_S):
-        while True:
-            upstreams: dict[str, Any] = (await http.get("/readyz", headers=operator)).json()["upstreams"]
-            if sorted(upstreams) == sorted(names) and all(one["tools"] for one in upstreams.values()):
-                return upstreams
-            await asyncio.sleep(0.05)
 
+    async def upstreams() -> dict[str, Any]:
+        found: dict[str, Any] = (await http.get("/readyz", headers=operator)).json()["upstreams"]
+        whole = sorted(found) == sorted(names) and all(one["tools"] for one in found.values())
+        return found if whole else {}
 
-async def start(running: Program) -> httpx.AsyncClient:
-    url = (await running.wait_for(r"ready on (http://127\.0\.0\.1:\d+)")).group(1)
-    return httpx.AsyncClient(base_url=url, trust_env=False)
+    found: dict[str, Any] = await until(upstreams, bound_s=BOUND_S)
+    return found
 
 
 async def status(http: httpx.AsyncClient, key: str) -> int:
@@ -58,7 +57,7 @@ async def test_sighup_during_the_start_is_heard_after_it(tmp_path: Path) -> None
         await running.wait_for(r"Configuration: ", "stdout")
         write(config, "one", "two")
         running.process.send_signal(signal.SIGHUP)
-        async with await start(running) as http:
+        async with httpx.AsyncClient(base_url=await address(running), trust_env=False) as http:
             await states(http, "one", "two")
 
 
@@ -66,65 +65,41 @@ async def test_sighup_during_the_start_is_heard_after_it(tmp_path: Path) -> None
 async def test_sighup_applies_the_file_and_a_broken_one_changes_nothing(tmp_path: Path) -> None:
     config = tmp_path / "wicketgate.yaml"
     write(config, "one", "two")
-    async with program("app", "serve", "--config", str(config), "--port", "0") as running:
-        async with await start(running) as http:
-            await states(http, "one", "two")
-            (first, second) = children(running.process.pid)
-            write(config, "one", "three", key=READER_KEY, mcp={"cache_stable": True})
-            running.process.send_signal(signal.SIGHUP)
-            upstreams = await states(http, "one", "three")
-            assert (upstreams["one"]["connections"], upstreams["three"]["connections"]) == (1, 1)
-            kept = children(running.process.pid)
-            assert first in kept or second in kept, "the unchanged one keeps its process"
-            assert (await status(http, KEY), await status(http, READER_KEY)) == (401, 200)
-            await running.wait_for(r"after a restart: mcp\.cache_stable", "stdout")
+    async with serving(config) as (running, http):
+        await states(http, "one", "two")
+        (first, second) = children(running.process.pid)
+        write(config, "one", "three", key=READER_KEY, mcp={"cache_stable": True})
+        running.process.send_signal(signal.SIGHUP)
+        upstreams = await states(http, "one", "three")
+        assert (upstreams["one"]["connections"], upstreams["three"]["connections"]) == (1, 1)
+        kept = children(running.process.pid)
+        assert first in kept or second in kept, "the unchanged one keeps its process"
+        assert (await status(http, KEY), await status(http, READER_KEY)) == (401, 200)
+        await running.wait_for(r"after a restart: mcp\.cache_stable", "stdout")
 
-            config.write_text("upstreams: [{name: one, comand: [x]}]\n")
-            running.process.send_signal(signal.SIGHUP)
-            line = await running.wait_for(r".*upstreams\[0\]\.comand: unknown key.*", "stdout")
-            assert "the one in force stays" in line.group()
-            await states(http, "one", "three")
-            assert sorted(children(running.process.pid)) == sorted(kept)
+        config.write_text("upstreams: [{name: one, comand: [x]}]\n")
+        running.process.send_signal(signal.SIGHUP)
+        line = await running.wait_for(r".*upstreams\[0\]\.comand: unknown key.*", "stdout")
+        assert "the one in force stays" in line.group()
+        await states(http, "one", "three")
+        assert sorted(children(running.process.pid)) == sorted(kept)
         assert await running.stop() == 0
         assert children(running.process.pid) == []
     assert "Traceback" not in running.stderr
-
-
-async def found(http: httpx.AsyncClient, query: str) -> list[str]:
-    answer = await http.get("/operations", params={"query": query}, headers={"Authorization": f"Bearer {KEY}"})
-    assert answer.status_code == 200, answer.text
-    return [operation["name"] for operation in answer.json()["operations"]]
-
-
-@requirement("OPS-56")
-async def test_words_of_the_file_find_a_tool_after_a_reload(tmp_path: Path) -> None:
-    config = tmp_path / "wicketgate.yaml"
-    write(config, "one")
-    async with program("app", "serve", "--config", str(config), "--port", "0") as running:
-        async with await start(running) as http:
-            await states(http, "one")
-            assert await found(http, "wombat") == []
-            write(config, "one", browse={"words": [{"match": "one:*", "say": ["wombat"]}]})
-            running.process.send_signal(signal.SIGHUP)
-            await running.wait_for("configuration applied", "stdout")
-            assert await found(http, "wombat") != []
-            assert "after a restart" not in running.stdout
-        assert await running.stop() == 0
 
 
 @requirement("OPS-7")
 async def test_with_watch_the_file_counts_as_soon_as_it_has_come_to_rest(tmp_path: Path) -> None:
     config = tmp_path / "wicketgate.yaml"
     write(config, "one")
-    async with program("app", "serve", "--config", str(config), "--port", "0", "--watch") as running:
-        async with await start(running) as http:
-            await states(http, "one")
-            fresh = tmp_path / "new.yaml"  # as editors and orchestrators do it: another file takes its place
-            write(fresh, "two")
-            fresh.replace(config)
-            await states(http, "two")
-            write(config, "one", "two")
-            await states(http, "one", "two")
+    async with serving(config, "--watch") as (running, http):
+        await states(http, "one")
+        fresh = tmp_path / "new.yaml"  # as editors and orchestrators do it: another file takes its place
+        write(fresh, "two")
+        fresh.replace(config)
+        await states(http, "two")
+        write(config, "one", "two")
+        await states(http, "one", "two")
         assert await running.stop() == 0
     assert running.stdout.count("configuration applied") == 2
 

@@ -1,4 +1,4 @@
-"""The real process: a key that is taken out stops its callers, and keys are rotated as docs/operations.md says."""
+"""The real process: a removed key stops its callers, and keys are rotated as docs/operations says."""
 
 import asyncio
 import re
@@ -6,14 +6,14 @@ import signal
 from pathlib import Path
 from typing import Any
 
-import httpx
 import yaml
 
-from tests.e2e.test_serve import address
 from tests.support.model_server import DONE, ModelServer, Reply, chunk
 from tests.support.process import ROOT, Program, program
 from tests.support.requirement import requirement
+from tests.support.served import serving
 from tests.support.service import KEY, OTHER_KEY, chat_body, frames
+from tests.support.until import until
 from wicketgate.access.identity import hash_key
 from wicketgate.catalog.tool_id import derive_tool_id
 
@@ -81,33 +81,29 @@ async def test_a_model_that_loops_calls_no_tool_after_the_reload_that_takes_its_
         }
         both = [entry("looping", KEY, "mallory"), entry("other", OTHER_KEY, "alice")]
         config = write(tmp_path / "wicketgate.yaml", both, **sections)
-        async with program("app", "serve", "--config", str(config), "--port", "0") as running:
-            url = await address(running)
-            async with httpx.AsyncClient(base_url=url, trust_env=False, timeout=BOUND_S) as http:
-                detached = {
-                    "Authorization": f"Bearer {KEY}",
-                    "Idempotency-Key": "k",
-                    "X-On-Disconnect": "continue",
-                }
-                looping = asyncio.create_task(http.post("/engine/chat", json=chat_body(), headers=detached))
-                async with asyncio.timeout(BOUND_S):
-                    while lines(counted) < 20:
-                        await asyncio.sleep(0.01)
-                write(config, both[1:], **sections)
-                await hang_up(running)
-                before = lines(counted)
-                ends = frames((await looping).text)
-                # Other work goes on meanwhile.
-                for _ in range(20):
-                    other = await http.get("/operations", headers={"Authorization": f"Bearer {OTHER_KEY}"})
-                    assert other.status_code == 200
-                assert lines(counted) == before
-                refused = await http.post("/engine/chat", json=chat_body(), headers=detached)
+        async with serving(config) as (running, http):
+            detached = {
+                "Authorization": f"Bearer {KEY}",
+                "Idempotency-Key": "k",
+                "X-On-Disconnect": "continue",
+            }
+            looping = asyncio.create_task(http.post("/engine/chat", json=chat_body(), headers=detached))
+            await until(lambda: lines(counted) >= 20)
+            write(config, both[1:], **sections)
+            await hang_up(running)
+            before = lines(counted)
+            ends = frames((await looping).text)
+            # Other callers are served in this time.
+            for _ in range(20):
+                other = await http.get("/operations", headers={"Authorization": f"Bearer {OTHER_KEY}"})
+                assert other.status_code == 200
+            assert lines(counted) == before
+            refused = await http.post("/engine/chat", json=chat_body(), headers=detached)
             assert await running.stop() == 0
     assert [event for event, _ in ends].count("done") == 1
     assert (ends[-1][0], ends[-1][1]["finish_reason"]) == ("done", "cancelled")
     assert refused.status_code == 401
-    assert "key looping is no longer valid (gone): 1 streams, 0 sessions and 0 calls ended" in running.stdout
+    assert "key looping is no longer valid (gone): 1 streams and 0 calls ended" in running.stdout
 
 
 @requirement("ACCESS-6", "ACCESS-44", "ACCESS-46")
@@ -117,6 +113,7 @@ async def test_a_key_is_rotated_as_operations_says_and_its_callers_notice_nothin
             assert await making.ended() == 0, making.stderr
         found = re.search(rf"wg_{key_id}_\S+", making.stderr)
         assert found is not None
+        assert found.group() not in making.stdout
         keys: list[dict[str, Any]] = yaml.safe_load(making.stdout)
         return found.group(), keys
 
@@ -135,44 +132,28 @@ async def test_a_key_is_rotated_as_operations_says_and_its_callers_notice_nothin
     assert set(news[0]) == {"id", "sha256", "actor", "permissions", "not_before", "expires_at"}
     config = write(tmp_path / "wicketgate.yaml", olds)
 
-    async with program("app", "serve", "--config", str(config), "--port", "0") as running:
-        url = await address(running)
-        async with httpx.AsyncClient(base_url=url, trust_env=False, timeout=BOUND_S) as http:
+    async with serving(config) as (running, http):
 
-            async def statuses() -> list[int]:
-                found = [
-                    await http.post("/engine/chat", json=chat_body(), headers={"Authorization": f"Bearer {key}"})
-                    for key in (old, new)
-                ]
-                return [each.status_code for each in found]
+        async def statuses() -> list[int]:
+            found = [
+                await http.post("/engine/chat", json=chat_body(), headers={"Authorization": f"Bearer {key}"})
+                for key in (old, new)
+            ]
+            return [each.status_code for each in found]
 
-            assert await statuses() == [200, 401]
-            await running.wait_for(r"key gw-1: expires on .*, in 10 days or less", "stdout")
-            write(config, [*olds, *news])
-            await hang_up(running)
-            assert await statuses() == [200, 200]
-            metrics = (await http.get("/metrics", headers={"Authorization": f"Bearer {new}"})).text
-            assert all(
-                f'wicketgate_key_last_used_timestamp_seconds{{key="{name}"}}' in metrics for name in ("gw-1", "gw-2")
-            )
-            write(config, news)
-            await hang_up(running)
-            assert await statuses() == [401, 200]
+        assert await statuses() == [200, 401]
+        await running.wait_for(r"key gw-1: expires on .*, in 10 days or less", "stdout")
+        write(config, [*olds, *news])
+        await hang_up(running)
+        assert await statuses() == [200, 200]
+        metrics = (await http.get("/metrics", headers={"Authorization": f"Bearer {new}"})).text
+        assert all(
+            f'wicketgate_key_last_used_timestamp_seconds{{key="{name}"}}' in metrics for name in ("gw-1", "gw-2")
+        )
+        write(config, news)
+        await hang_up(running)
+        assert await statuses() == [401, 200]
         assert await running.stop() == 0
-
-
-@requirement("ACCESS-46")
-async def test_a_new_key_takes_no_time_that_makes_no_sense() -> None:
-    for wrong in (
-        ["--expires-in", "soon"],
-        ["--expires-in", "0d"],
-        ["--expires-in", "1d", "--expires-at", "2030-01-01T00:00:00Z"],
-        ["--expires-at", "2030-01-01"],
-        ["--expires-at", "2030-01-01T00:00:00Z", "--not-before", "2031-01-01T00:00:00Z"],
-    ):
-        async with program("app", "key", "new", "--actor", "a", *wrong) as making:
-            assert await making.ended() == 2, wrong
-        assert (making.stdout, "Traceback" in making.stderr, "wg_" in making.stderr) == ("", False, False)
 
 
 @requirement("ACCESS-46")

@@ -15,27 +15,14 @@ from typing import Any
 
 import httpx
 import pytest
-import yaml
 
 from tests.support.model_server import HOLD, ModelServer, Reply, chunk, text_turn, tool_turn
-from tests.support.process import ROOT, Program, alive, children, command, program
+from tests.support.ports import free_port
+from tests.support.process import ROOT, alive, children, command, program
 from tests.support.requirement import requirement
+from tests.support.served import ECHO, HEADERS, address, serving, write_config
 from tests.support.service import KEY, chat_body, frames
-from wicketgate.access.identity import hash_key
-
-ECHO = {"name": "echo", "command": [sys.executable, "-m", "tests.support.echo_server"]}
-HEADERS = {"Authorization": f"Bearer {KEY}"}
-
-
-def write_config(folder: Path, **sections: Any) -> Path:
-    keys = [{"id": "test", "sha256": hash_key(KEY), "actor": "owner_1", "permissions": ["tools:*", "ops:read"]}]
-    path = folder / "wicketgate.yaml"
-    path.write_text(yaml.safe_dump({"auth": {"keys": keys}, "upstreams": [ECHO], **sections}))
-    return path
-
-
-async def address(running: Program) -> str:
-    return (await running.wait_for(r"ready on (http://127\.0\.0\.1:\d+)")).group(1)
+from tests.support.until import until
 
 
 def echo_id() -> str:
@@ -58,11 +45,8 @@ async def test_one_correlation_id_is_seen_everywhere_and_the_logs_hold_no_conten
                 "api_key": "sk-very-secret-key",
             },
         )
-        async with program("app", "serve", "--config", str(config), "--port", "0") as running:
-            async with httpx.AsyncClient(base_url=await address(running), headers=HEADERS, trust_env=False) as http:
-                answer = await http.post(
-                    "/engine/chat", json=chat_body("a private question", correlation_id="trace-42")
-                )
+        async with serving(config) as (running, http):
+            answer = await http.post("/engine/chat", json=chat_body("a private question", correlation_id="trace-42"))
             assert await running.stop() == 0
     stream = frames(answer.text)
     assert [event for event, _ in stream] == ["tool-call", "tool-result", "text-delta", "text-delta", "done"]
@@ -85,48 +69,6 @@ async def test_one_correlation_id_is_seen_everywhere_and_the_logs_hold_no_conten
         assert secret not in running.stdout + running.stderr
 
 
-@requirement("CHAT-72")
-async def test_hanging_up_aborts_the_provider_request(tmp_path: Path) -> None:
-    async with ModelServer(Reply([chunk({"content": "one"}), HOLD])) as model:
-        config = write_config(
-            tmp_path, model={"provider": "openai-chat", "base_url": model.base_url, "model": "some-model"}
-        )
-        async with program("app", "serve", "--config", str(config), "--port", "0") as running:
-            async with (
-                httpx.AsyncClient(base_url=await address(running), headers=HEADERS, trust_env=False) as http,
-                http.stream("POST", "/engine/chat", json=chat_body(correlation_id="gone-1")) as response,
-            ):
-                async for chunk_of_bytes in response.aiter_raw():
-                    assert b"one" in chunk_of_bytes
-                    break
-            async with asyncio.timeout(30):
-                await (await model.request()).hung_up.wait()
-            await running.wait_for(r'"gone-1".*"message": "cancelled"', "stdout")
-
-
-@requirement("CHAT-28", "CHAT-78")
-async def test_a_stream_that_outlives_the_drain_ends_with_done_and_new_requests_are_refused(tmp_path: Path) -> None:
-    async with ModelServer(Reply([chunk({"content": "one"}), HOLD])) as model:
-        config = write_config(
-            tmp_path,
-            model={"provider": "openai-chat", "base_url": model.base_url, "model": "some-model"},
-            server={"drain_s": 0.5},
-        )
-        async with program("app", "serve", "--config", str(config), "--port", "0") as running:
-            text = ""
-            async with (
-                httpx.AsyncClient(base_url=await address(running), headers=HEADERS, trust_env=False) as http,
-                http.stream("POST", "/engine/chat", json=chat_body()) as response,
-            ):
-                async for piece in response.aiter_text():
-                    if not text:
-                        running.process.send_signal(signal.SIGTERM)
-                    text += piece
-            assert await running.ended() == 0
-    assert [event for event, _ in frames(text)] == ["text-delta", "done"]
-    assert frames(text)[-1][1]["finish_reason"] == "cancelled"
-
-
 @requirement("ACCESS-5", "OPS-16")
 async def test_without_keys_it_listens_on_loopback_and_prints_a_key_and_a_line_that_works() -> None:
     async with program("app", "serve", "--port", "0") as running:
@@ -141,24 +83,6 @@ async def test_without_keys_it_listens_on_loopback_and_prints_a_key_and_a_line_t
     assert [event for event, _ in frames(out.decode())][-1] == "done"
     assert "127.0.0.1" in curl.group()
     assert "wg_local_" not in running.stdout
-
-
-@requirement("ACCESS-5")
-async def test_an_open_address_without_keys_is_refused() -> None:
-    async with program("app", "serve", "--host", "0.0.0.0", "--port", "0") as running:
-        assert await running.ended() == 1
-    assert "auth.keys" in running.stderr
-    assert "Traceback" not in running.stderr
-
-
-@requirement("OPS-15")
-async def test_a_taken_port_is_one_line(tmp_path: Path) -> None:
-    async with await asyncio.start_server(lambda r, w: None, "127.0.0.1", 0) as taken:
-        port = taken.sockets[0].getsockname()[1]
-        async with program("app", "serve", "--port", str(port)) as running:
-            assert await running.ended() == 1
-    assert running.stderr.startswith(f"wicketgate: Cannot listen on 127.0.0.1 port {port}:")
-    assert running.stderr.count("\n") == 1
 
 
 async def test_a_port_that_is_bound_but_does_not_listen_yet_is_taken_too() -> None:
@@ -198,31 +122,19 @@ async def test_without_a_reader_of_its_log_it_serves_on_and_stops_at_the_signal(
             process.kill()
 
 
-@requirement("OPS-1")
-async def test_a_wrong_configuration_is_reported_by_field(tmp_path: Path) -> None:
-    config = write_config(tmp_path, modle={"x": 1}, server={"port": "many"})
-    async with program("app", "serve", "--config", str(config)) as running:
-        assert await running.ended() == 1
-    assert "modle: unknown key" in running.stderr
-    assert "server.port: " in running.stderr
-    assert "Traceback" not in running.stderr
-
-
 @requirement("UP-3")
 async def test_a_server_that_dies_is_started_again_and_none_is_left_behind(tmp_path: Path) -> None:
     config = write_config(tmp_path, model={"provider": "scripted"})
-    async with program("app", "serve", "--config", str(config), "--port", "0") as running:
-        async with httpx.AsyncClient(base_url=await address(running), headers=HEADERS, trust_env=False) as http:
-            (first,) = children(running.process.pid)
-            os.kill(first, signal.SIGKILL)
-            async with asyncio.timeout(20):
-                while True:
-                    upstream = (await http.get("/readyz")).json()["upstreams"]["echo"]
-                    now = children(running.process.pid)
-                    if upstream["state"] == "ready" and now and now != [first]:
-                        break
-                    await asyncio.sleep(0.05)
-            (second,) = children(running.process.pid)
+    async with serving(config) as (running, http):
+        (first,) = children(running.process.pid)
+        os.kill(first, signal.SIGKILL)
+
+        async def state() -> str:
+            found: str = (await http.get("/readyz")).json()["upstreams"]["echo"]["state"]
+            return found if children(running.process.pid) not in ([], [first]) else "not started again"
+
+        await until(state, lambda found: found == "ready")
+        (second,) = children(running.process.pid)
         assert await running.stop(signal.SIGINT) == 0
     assert not alive(first)
     assert not alive(second)
@@ -237,19 +149,6 @@ async def test_an_upstream_over_http_is_configured_by_its_url(tmp_path: Path) ->
             assert await running.ended(40) == 0
     assert "shop: ready" in running.stderr
     assert running.stdout.count("  shop:") > 50
-
-
-@requirement("CARD-4", "CARD-11", "CARD-18")
-async def test_bad_definitions_are_left_out_alone_and_the_good_ones_beside_them_serve(tmp_path: Path) -> None:
-    odd = {"name": "odd", "command": [sys.executable, "-m", "tests.support.odd_server"]}
-    async with program("app", "check", "--config", str(write_config(tmp_path, upstreams=[odd]))) as running:
-        assert await running.ended(40) == 1
-    assert "odd: ready" in running.stderr
-    for kept in ("odd:first#", "odd:no_schema#", "odd:last@2.1.0"):
-        assert f"  {kept}" in running.stdout
-    for place in (1, 3, 4, 5, 6, 9):
-        assert f"left out: odd[{place}]: " in running.stdout
-    assert "left aside: odd:watch#" in running.stdout
 
 
 @requirement("CARD-36", "CARD-37", "CARD-38")
@@ -367,22 +266,6 @@ async def test_without_a_required_upstream_it_does_not_serve_and_without_another
         assert await running.stop() == 0
 
 
-@requirement("ACCESS-6")
-async def test_a_new_key_is_let_in_by_what_was_printed(tmp_path: Path) -> None:
-    async with program("app", "key", "new", "--id", "gw", "--actor", "owner_1", "--permission", "tools:echo:*") as made:
-        assert await made.ended() == 0
-    key = re.search(r"wg_gw_\S+", made.stderr)
-    assert key is not None
-    assert key.group() not in made.stdout
-    config = write_config(tmp_path, auth={"keys": yaml.safe_load(made.stdout)})
-    async with program("app", "serve", "--config", str(config), "--port", "0") as running:
-        async with httpx.AsyncClient(base_url=await address(running), trust_env=False) as http:
-            ok = await http.post("/engine/chat", json=chat_body(), headers={"Authorization": f"Bearer {key.group()}"})
-            no = await http.post("/engine/chat", json=chat_body(), headers=HEADERS)
-        await running.stop()
-    assert (ok.status_code, no.status_code) == (200, 401)
-
-
 @requirement("CHAT-78", "OPS-17")
 async def test_while_it_drains_new_requests_get_503_and_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
     async with ModelServer(Reply([chunk({"content": "one"}), HOLD]), Reply([chunk({"content": "two"}), HOLD])) as model:
@@ -391,25 +274,21 @@ async def test_while_it_drains_new_requests_get_503_and_a_second_signal_ends_it_
             model={"provider": "openai-chat", "base_url": model.base_url, "model": "some-model"},
             server={"drain_s": 600},
         )
-        async with program("app", "serve", "--config", str(config), "--port", "0") as running:
-            url = await address(running)
-            async with httpx.AsyncClient(base_url=url, headers=HEADERS, trust_env=False) as http:
-                detached = {"Idempotency-Key": "k", "X-On-Disconnect": "continue"}
-                async with http.stream("POST", "/engine/chat", json=chat_body(), headers=detached) as response:
-                    async for _ in response.aiter_raw():
-                        break
-                async with http.stream("POST", "/engine/chat", json=chat_body()) as response:
-                    pieces = response.aiter_text()
-                    text = await anext(pieces)
-                    running.process.send_signal(signal.SIGTERM)
-                    async with asyncio.timeout(30):
-                        while (await http.get("/readyz")).status_code == 200:
-                            await asyncio.sleep(0.02)
-                    async with httpx.AsyncClient(base_url=url, headers=HEADERS, trust_env=False) as newcomer:
-                        refused = await newcomer.post("/engine/chat", json=chat_body())
-                    (child,) = children(running.process.pid)
-                    running.process.send_signal(signal.SIGTERM)
-                    text += "".join([piece async for piece in pieces])
+        async with serving(config) as (running, http):
+            detached = {"Idempotency-Key": "k", "X-On-Disconnect": "continue"}
+            async with http.stream("POST", "/engine/chat", json=chat_body(), headers=detached) as response:
+                async for _ in response.aiter_raw():
+                    break
+            async with http.stream("POST", "/engine/chat", json=chat_body()) as response:
+                pieces = response.aiter_text()
+                text = await anext(pieces)
+                running.process.send_signal(signal.SIGTERM)
+                await until(lambda: http.get("/readyz"), lambda answer: answer.status_code != 200)
+                async with httpx.AsyncClient(base_url=http.base_url, headers=HEADERS, trust_env=False) as newcomer:
+                    refused = await newcomer.post("/engine/chat", json=chat_body())
+                (child,) = children(running.process.pid)
+                running.process.send_signal(signal.SIGTERM)
+                text += "".join([piece async for piece in pieces])
             assert await running.ended() == 0
     assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
     assert frames(text)[-1] == ("done", {"finish_reason": "cancelled", "usage": frames(text)[-1][1]["usage"]})
@@ -439,20 +318,20 @@ async def test_the_checker_of_the_contract_finds_nothing_wrong_with_us(tmp_path:
 @requirement("OPS-395")
 @pytest.mark.parametrize("closed", ["1>&-", "0<&- 1>&- 2>&-"])
 async def test_a_service_runs_with_closed_standard_streams(tmp_path: Path, closed: str) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     config = write_config(tmp_path, server={"log_format": "json", "port": port})
     line = (sys.executable, "-m", "app", "serve", "--config", str(config))
     shell = f'"$@" {closed} & echo "pid $!"; wait $!; echo "ended with $?"'
     async with command("bash", "-c", shell, "bash", *line, folder=ROOT) as running:
         async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", headers=HEADERS, trust_env=False) as http:
-            async with asyncio.timeout(30):
-                while True:
-                    with suppress(httpx.ConnectError):
-                        if (await http.get("/readyz")).status_code == 200:
-                            break
-                    await asyncio.sleep(0.05)
-                    assert "ended" not in running.stdout, running.stderr
+
+            async def ready() -> bool:
+                assert "ended" not in running.stdout, running.stderr
+                with suppress(httpx.ConnectError):
+                    return (await http.get("/readyz")).status_code == 200
+                return False
+
+            await until(ready, pause_s=0.05)
             called = {"operation": "/echo/echo", "input": {"text": "hello"}}
             assert "hello" in (await http.post("/operations/call", json=called)).text
         os.kill(int((await running.wait_for(r"pid (\d+)", "stdout"))[1]), signal.SIGTERM)

@@ -22,6 +22,8 @@ from tests.support.service import KEY, chat_body
 
 RUNS = 6
 STOP_BOUND_S = 30.0
+UNKEPT_S = 0.5
+"""In this time the model says ten words to each run, and the store takes none of them."""
 STORES = ["a file that is locked", "a Redis that stands still", "a Redis that is gone"]
 
 
@@ -144,7 +146,7 @@ async def test_a_model_is_left_when_the_client_of_a_run_leaves_that_waits_for_it
     async with TalkingModel() as model, asyncio.timeout(BOUND_S):
         async with serving(tmp_path, kind, model, 5.0) as (store, running, url), runs(url, model, 2) as reading:
             with store.away():
-                await asyncio.sleep(2)  # each run has something to say that the store does not take
+                await asyncio.sleep(UNKEPT_S)  # the runs wait for their store by now
                 for task in reading:
                     task.cancel()
                 async with asyncio.timeout(STOP_BOUND_S):
@@ -159,7 +161,7 @@ async def test_a_stop_ends_in_time_while_runs_wait_for_their_store(tmp_path: Pat
     async with TalkingModel() as model, asyncio.timeout(BOUND_S):
         async with serving(tmp_path, kind, model, 1.0) as (store, running, url), runs(url, model, RUNS):
             with store.away():
-                await asyncio.sleep(2)
+                await asyncio.sleep(UNKEPT_S)  # the runs wait for their store by now
                 running.process.send_signal(signal.SIGTERM)
                 assert await running.ended(STOP_BOUND_S + 1) == 0
         assert "Traceback" not in running.stdout + running.stderr

@@ -12,16 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import pytest
 import yaml
 
 from tests.contract.test_coming_back import ids
 from tests.e2e.test_keyed_after_a_kill import BOUND_S, TOOL, configuration, effects
+from tests.e2e.test_keyed_after_a_kill import storage as storage
 from tests.support.effect_server import UNANSWERED
 from tests.support.process import children, program
-from tests.support.redis import redis_server
 from tests.support.requirement import requirement
 from tests.support.service import KEY, frames
+from tests.support.until import until
 from wicketgate.engine.journal import FATE_UNKNOWN
 
 READY = r"ready on (http://127\.0\.0\.1:\d+)"
@@ -125,9 +125,15 @@ class Client:
                         self.text += piece
 
     async def read_to_the_end(self, url: str) -> None:
-        while not re.search(r"event: (done|error)\n.*\n\n", self.text):
-            await self.read(url)
-            await asyncio.sleep(0.05)
+        def ended(text: str) -> object:
+            return re.search(r"event: (done|error)\n.*\n\n", text)
+
+        async def text() -> str:
+            if not ended(self.text):
+                await self.read(url)
+            return self.text
+
+        await until(text, ended, bound_s=2 * BOUND_S, pause_s=0.05)
 
     @property
     def events(self) -> list[tuple[str, Any]]:
@@ -137,14 +143,19 @@ class Client:
         return "".join(data["content"] for event, data in self.events if event == "text-delta")
 
 
+HELD = Counter({"wait": 2, "charge 1 2": 1, "half": 1})
+
+
+def was_read(clients: Mapping[str, Client]) -> bool:
+    return "half of it" in clients["half said"].text and clients["used tools"].text.count("tool-result") == 2
+
+
 async def brought_there(model: HoldingModel, folder: Path, url: str) -> Mapping[str, Client]:
     """Clients whose runs are where the test wants them; that of ``alone`` has left."""
     clients = {key: Client(key) for key in ASKED}
     reading = {key: asyncio.create_task(client.read(url)) for key, client in clients.items()}
-    while model.held != Counter({"wait": 2, "charge 1 2": 1, "half": 1}) or len(effects(folder)) < 3:
-        await asyncio.sleep(0.01)
-    while "half of it" not in clients["half said"].text or clients["used tools"].text.count("tool-result") < 2:
-        await asyncio.sleep(0.01)
+    await until(lambda: model.held == HELD and len(effects(folder)) >= 3, bound_s=BOUND_S)
+    await until(lambda: was_read(clients), bound_s=BOUND_S)
     reading["alone"].cancel()
     return clients
 
@@ -172,16 +183,18 @@ def judge(clients: Mapping[str, Client], model: HoldingModel, folder: Path) -> N
     assert (model.asked["half"], model.asked[f"charge {UNANSWERED}"]) == (1, 1)
 
 
-async def write_config(folder: Path, model: HoldingModel) -> Path:
+def write_config(folder: Path, model: HoldingModel, **sections: Any) -> str:
     config = folder / "wicketgate.yaml"
-    config.write_text(yaml.safe_dump(configuration(folder, model.url)))
-    return config
+    config.write_text(yaml.safe_dump(configuration(folder, model.url) | sections))
+    return str(config)
 
 
-@requirement("CHAT-123", "CHAT-124", "CHAT-125")
-async def test_another_gate_goes_on_with_runs_between_two_turns_and_ends_the_others(tmp_path: Path) -> None:
+@requirement("CHAT-116", "CHAT-123", "CHAT-124", "CHAT-125")
+async def test_another_gate_goes_on_with_runs_between_two_turns_and_ends_the_others(
+    tmp_path: Path, storage: Mapping[str, Any]
+) -> None:
     async with HoldingModel() as model, asyncio.timeout(2 * BOUND_S):
-        config = str(await write_config(tmp_path, model))
+        config = write_config(tmp_path, model, **storage)
         async with (
             program("app", "serve", "--config", config, "--port", "0") as one,
             program("app", "serve", "--config", config, "--port", "0") as other,
@@ -193,8 +206,7 @@ async def test_another_gate_goes_on_with_runs_between_two_turns_and_ends_the_oth
             model.released.set()
             # Nobody asks for the run that is alone until it is over.
             await asyncio.gather(*(client.read_to_the_end(second) for key, client in clients.items() if key != "alone"))
-            while model.asked["wait"] < 4:
-                await asyncio.sleep(0.02)
+            await until(lambda: model.asked["wait"] >= 4, bound_s=BOUND_S)
             await clients["alone"].read_to_the_end(second)
             judge(clients, model, tmp_path)
 
@@ -208,13 +220,17 @@ def sockets(pid: int) -> int:
 @requirement("CHAT-123", "CHAT-125")
 async def test_a_worker_that_is_killed_leaves_its_runs_to_the_others(tmp_path: Path) -> None:
     async with HoldingModel() as model, asyncio.timeout(2 * BOUND_S):
-        config = str(await write_config(tmp_path, model))
+        config = write_config(tmp_path, model)
         async with program("app", "serve", "--config", config, "--port", "0", "--workers", "2") as running:
             url = (await running.wait_for(READY)).group(1)
             clients = [Client("waits", number) for number in range(5)] + [Client("used tools")]
             reading = [asyncio.create_task(client.read(url)) for client in clients]
-            while model.held != Counter({"wait": 5, "charge 1 2": 1}) or clients[-1].text.count("tool-result") < 2:
-                await asyncio.sleep(0.01)
+            await until(
+                lambda: (
+                    model.held == Counter({"wait": 5, "charge 1 2": 1}) and clients[-1].text.count("tool-result") == 2
+                ),
+                bound_s=BOUND_S,
+            )
             os.kill(max(children(running.process.pid), key=sockets), signal.SIGKILL)
             # Those whose worker was killed come back, to whichever worker takes their connection.
             done, _ = await asyncio.wait(reading, return_when=asyncio.FIRST_COMPLETED)
@@ -236,7 +252,7 @@ async def test_a_worker_that_is_killed_leaves_its_runs_to_the_others(tmp_path: P
 @requirement("CHAT-113", "CHAT-125")
 async def test_readers_of_a_process_that_stood_still_read_on_what_another_writes(tmp_path: Path) -> None:
     async with HoldingModel() as model, asyncio.timeout(2 * BOUND_S):
-        config = str(await write_config(tmp_path, model))
+        config = write_config(tmp_path, model)
         async with (
             program("app", "serve", "--config", config, "--port", "0") as still,
             program("app", "serve", "--config", config, "--port", "0") as other,
@@ -246,11 +262,9 @@ async def test_readers_of_a_process_that_stood_still_read_on_what_another_writes
             # Its reader cannot be known to be there meanwhile.
             client = Client("used tools", goes_on=True)
             reading = asyncio.create_task(client.read(url))
-            while not model.held:
-                await asyncio.sleep(0.01)
+            await until(lambda: model.held, bound_s=BOUND_S)
             still.process.send_signal(signal.SIGSTOP)
-            while model.held["charge 1 2"] < 2:
-                await asyncio.sleep(0.02)
+            await until(lambda: model.held["charge 1 2"] >= 2, bound_s=BOUND_S)
             still.process.send_signal(signal.SIGCONT)
             await still.wait_for("was taken over by another process", "stdout")
             model.released.set()
@@ -262,31 +276,22 @@ async def test_readers_of_a_process_that_stood_still_read_on_what_another_writes
 
 
 @requirement("CHAT-129")
-@pytest.mark.parametrize("store", ["file", "redis"])
-async def test_a_gate_that_is_stopped_hands_its_runs_over(tmp_path: Path, store: str) -> None:
+async def test_a_gate_that_is_stopped_hands_its_runs_over(tmp_path: Path, storage: Mapping[str, Any]) -> None:
     async with HoldingModel() as model, AsyncExitStack() as stack, asyncio.timeout(2 * BOUND_S):
-        settings = configuration(tmp_path, model.url) | {"server": {"drain_s": 0.2, "log_level": "info"}}
-        if store == "redis":
-            settings["storage"] = {"url": stack.enter_context(redis_server(tmp_path / "redis")).url}
-        config = tmp_path / "wicketgate.yaml"
-        config.write_text(yaml.safe_dump(settings))
+        config = write_config(tmp_path, model, server={"drain_s": 0.2, "log_level": "info"}, **storage)
         gates = [
-            await stack.enter_async_context(program("app", "serve", "--config", str(config), "--port", "0"))
+            await stack.enter_async_context(program("app", "serve", "--config", config, "--port", "0"))
             for _ in range(2)
         ]
         first, second = [(await gate.wait_for(READY)).group(1) for gate in gates]
         clients = {key: Client(key) for key in ("waits", "used tools", "half said", "alone")}
         reading = {key: asyncio.create_task(client.read(first)) for key, client in clients.items()}
-        while model.held != Counter({"wait": 2, "charge 1 2": 1, "half": 1}):
-            await asyncio.sleep(0.01)
-        while "half of it" not in clients["half said"].text or clients["used tools"].text.count("tool-result") < 2:
-            await asyncio.sleep(0.01)
+        await until(lambda: model.held == HELD and was_read(clients), bound_s=BOUND_S)
         reading.pop("alone").cancel()
         assert await gates[0].stop() == 0
         await asyncio.gather(*reading.values())
         # The other one has asked the model anew before anybody came back.
-        while model.held["wait"] < 4 or model.held["charge 1 2"] < 2:
-            await asyncio.sleep(0.01)
+        await until(lambda: model.held["wait"] >= 4 and model.held["charge 1 2"] >= 2, bound_s=BOUND_S)
         model.released.set()
         await asyncio.gather(*(client.read_to_the_end(second) for client in clients.values()))
         assert sorted(effects(tmp_path)) == [1, 2]

@@ -219,3 +219,24 @@ async def test_a_checkout_says_why_it_cannot_run_where_another_app_hides_the_ser
         assert await running.ended(40) == 1
     assert "install the wheel" in running.stderr
     assert "Traceback" not in running.stderr
+
+
+MOUNTED = """
+from fastapi import FastAPI
+from wicketgate import __version__, create_app
+
+def add(a: int, b: int) -> int:
+    return a + b
+
+gate = create_app({"model": {"provider": "scripted"}}, tools=[add])
+outer = FastAPI()
+outer.mount("/gate", gate)
+print(__version__, type(gate).__module__)
+"""
+
+
+@requirement("LIB-21", "LIB-26")
+async def test_the_service_is_made_by_its_public_name_beside_a_package_app(environment: Path, folder: Path) -> None:
+    async with command(str(environment / "python"), "-c", MOUNTED, folder=folder) as running:
+        assert await running.ended() == 0, running.stderr
+    assert running.stdout.split() == [distribution("wicketgate").version, "wicketgate.app.main"]

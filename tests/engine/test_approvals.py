@@ -6,45 +6,39 @@ from dataclasses import replace
 
 import pytest
 
+from tests.support.clock import Clock
 from tests.support.requirement import requirement
 from wicketgate.access.approvers import Need
 from wicketgate.access.identity import Identity
 from wicketgate.access.seal import ApprovalSeal, Seal
 from wicketgate.engine.approval_desk import ApprovalDesk
-from wicketgate.engine.approvals import REQUIRED
-from wicketgate.engine.call_approvers import CallApprover
+from wicketgate.engine.approvals import REQUIRED, CallApprover
 from wicketgate.engine.contract import ChatRequest, parse_chat_request
-from wicketgate.engine.waiting_calls import WaitingCalls
 from wicketgate.errors import ApprovalRequired
 from wicketgate.models.provider import ToolCall
 from wicketgate.ports import CallContext, PendingCall
-from wicketgate.storage.memory_once import MemoryOnceStore
+from wicketgate.storage.measures import StorageMeasures
+from wicketgate.storage.memory import MemoryStore
+from wicketgate.storage.used_approvals import UsedApprovals
+from wicketgate.storage.waiting_approvals import StoredWaitingCalls
 
 CALL = ToolCall("c1", "tool_execute", {"tool_id": "shop:refund#0123abcd"}, '{"tool_id":"shop:refund#0123abcd"}')
 PENDING = PendingCall("shop:refund#0123abcd", "dd" * 32, {"amount": 5})
-
-
-class Clock:
-    time = 1_000.0
-
-    def __call__(self) -> float:
-        return self.time
 
 
 def of(actor: str) -> CallContext:
     return CallContext(Identity(actor, ("*",), "laptop"), "req_1", "s", source="192.0.2.7")
 
 
-def desk(clock: Clock, used: MemoryOnceStore | None = None) -> ApprovalDesk:
+def used_by(clock: Clock) -> UsedApprovals:
+    return UsedApprovals(MemoryStore(clock), clock, StorageMeasures())
+
+
+def desk(clock: Clock, used: UsedApprovals | None = None) -> ApprovalDesk:
     numbers = itertools.count()
     seal = Seal(["k" * 32], b"own" * 16, clock, lambda: str(next(numbers)))
-    handles = itertools.count()
-    return ApprovalDesk(
-        ApprovalSeal(seal, ttl_s=60),
-        used or MemoryOnceStore(clock),
-        waiting=WaitingCalls(clock),
-        new_id=lambda: f"w{next(handles)}",
-    )
+    waiting = StoredWaitingCalls(MemoryStore(clock), seal, clock, lambda: str(next(numbers)), StorageMeasures())
+    return ApprovalDesk(ApprovalSeal(seal, ttl_s=60), used or used_by(clock), waiting=waiting, now=clock)
 
 
 def request(*results: str, decisions: dict[str, str], raw: str = CALL.raw) -> ChatRequest:
@@ -61,7 +55,7 @@ def request(*results: str, decisions: dict[str, str], raw: str = CALL.raw) -> Ch
 
 
 async def ask(at: ApprovalDesk, actor: str = "ann") -> str:
-    approver = CallApprover(await at.judge(request(decisions={}), of(actor)), CALL)
+    approver = CallApprover(await at.judging.judge(request(decisions={}), of(actor)), CALL)
     with pytest.raises(ApprovalRequired) as refused:
         await approver.approve(PENDING)
     assert refused.value.details == {"approval_id": approver.waiting}
@@ -73,8 +67,8 @@ async def test_an_approval_that_has_expired_runs_nothing() -> None:
     clock = Clock()
     at = desk(clock)
     waiting = await ask(at)
-    clock.time += 60
-    (held,) = (await at.judge(request(REQUIRED + waiting, decisions={waiting: "approve"}), of("ann"))).resumed
+    clock.now += 60
+    (held,) = (await at.judging.judge(request(REQUIRED + waiting, decisions={waiting: "approve"}), of("ann"))).resumed
     assert (held.approval, held.refusal) == (None, "approval_refused: this approval has expired")
 
 
@@ -82,8 +76,8 @@ async def test_an_approval_that_has_expired_runs_nothing() -> None:
 async def test_an_approval_that_stands_expires_as_any_other() -> None:
     clock = Clock()
     at = desk(clock)
-    run = await at.judge(request(decisions={await ask(at): "approve"}), of("ann"))
-    clock.time += 60
+    run = await at.judging.judge(request(decisions={await ask(at): "approve"}), of("ann"))
+    clock.now += 60
     approver = CallApprover(run, CALL)
     with pytest.raises(ApprovalRequired):
         await approver.approve(PENDING)
@@ -95,14 +89,14 @@ async def test_calls_of_several_turns_under_one_id_are_kept_apart() -> None:
     at = desk(Clock())
     first, second = await ask(at), await ask(at)
     asked = request(REQUIRED + first, REQUIRED + second, decisions={first: "approve", second: "deny"})
-    run = await at.judge(asked, of("ann"))
+    run = await at.judging.judge(asked, of("ann"))
     assert [(each.index, each.refusal) for each in run.resumed] == [(2, ""), (4, "denied by the owner")]
     assert len({each.call.id for each in run.resumed}) == 2
 
 
-class Remembering(MemoryOnceStore):
+class Remembering(UsedApprovals):
     def __init__(self, clock: Clock) -> None:
-        super().__init__(clock)
+        super().__init__(MemoryStore(clock), clock, StorageMeasures())
         self.added: list[str] = []
 
     async def add(self, key: str, until: float) -> bool:
@@ -118,14 +112,16 @@ async def test_an_approval_counts_once_by_the_id_inside_it(decision: str) -> Non
     at = desk(clock, used)
     first, second = await ask(at), await ask(at)
     for waiting in (first, second, first):
-        await at.judge(request(REQUIRED + waiting, decisions={waiting: decision}), of("ann"))
+        await at.judging.judge(request(REQUIRED + waiting, decisions={waiting: decision}), of("ann"))
     assert used.added == ["0", "1", "0"]
 
 
 async def test_what_a_tool_answers_is_not_taken_for_a_call_that_waits() -> None:
     at = desk(Clock())
     waiting = await ask(at)
-    run = await at.judge(request(f'{{"summary":"{REQUIRED}{waiting}"}}', decisions={waiting: "approve"}), of("ann"))
+    run = await at.judging.judge(
+        request(f'{{"summary":"{REQUIRED}{waiting}"}}', decisions={waiting: "approve"}), of("ann")
+    )
     assert (run.resumed, len(run.standing)) == ([], 1)
 
 
@@ -135,7 +131,7 @@ async def test_a_history_with_arguments_that_no_call_can_have_runs_nothing(raw: 
     at = desk(Clock())
     waiting = await ask(at)
     asked = request(REQUIRED + waiting, decisions={waiting: "approve"}, raw=raw)
-    (held,) = (await at.judge(asked, of("ann"))).resumed
+    (held,) = (await at.judging.judge(asked, of("ann"))).resumed
     assert held.refusal == "approval_refused: this approval was asked for another call"
     assert (held.call.arguments, held.approval) == (None, None)
 
@@ -144,11 +140,11 @@ async def test_a_caller_cannot_approve_its_own_call_that_waits_for_others_nor_us
     clock = Clock()
     used = Remembering(clock)
     at = desk(clock, used)
-    approver = CallApprover(await at.judge(request(decisions={}), of("ann")), CALL)
+    approver = CallApprover(await at.judging.judge(request(decisions={}), of("ann")), CALL)
     with pytest.raises(ApprovalRequired):
         await approver.approve(replace(PENDING, needs=(Need("role:lead"),)))
     waiting = approver.waiting.split()[0]
-    (held,) = (await at.judge(request(REQUIRED + waiting, decisions={waiting: "approve"}), of("ann"))).resumed
+    (held,) = (await at.judging.judge(request(REQUIRED + waiting, decisions={waiting: "approve"}), of("ann"))).resumed
     assert held.refusal == "approval_refused: this call waits for others, its caller cannot approve it"
     assert (held.approval, used.added) == (None, [])
 
@@ -157,12 +153,12 @@ async def test_a_caller_cannot_approve_its_own_call_that_waits_for_others_nor_us
 async def test_a_denial_of_a_call_that_the_history_does_not_hold_uses_its_id_up() -> None:
     at = desk(Clock())
     waiting = await ask(at)
-    first = await at.judge(request(decisions={waiting: "deny"}), of("ann"))
+    first = await at.judging.judge(request(decisions={waiting: "deny"}), of("ann"))
     assert (first.denied, first.standing) == ([PENDING.tool_id], {})
     for again in ("approve", "deny"):
-        held = await at.judge(request(REQUIRED + waiting, decisions={waiting: again}), of("ann"))
+        held = await at.judging.judge(request(REQUIRED + waiting, decisions={waiting: again}), of("ann"))
         assert [each.refusal for each in held.resumed] == ["approval_refused: this approval was decided before"]
-    later = await at.judge(request(decisions={waiting: "approve"}), of("ann"))
+    later = await at.judging.judge(request(decisions={waiting: "approve"}), of("ann"))
     with pytest.raises(ApprovalRequired):
         await CallApprover(later, CALL).approve(PENDING)
 
@@ -185,28 +181,28 @@ async def test_an_id_that_is_spelt_otherwise_than_it_was_issued_is_not_known(len
     # Tools of several lengths: what is sealed ends at each place of a group of letters, as far as the scheme lets it.
     at = desk(Clock())
     pending = PendingCall("shop:refund" + "x" * length, "dd" * 32, {"amount": 5})
-    approver = CallApprover(await at.judge(request(decisions={}), of("ann")), CALL)
+    approver = CallApprover(await at.judging.judge(request(decisions={}), of("ann")), CALL)
     with pytest.raises(ApprovalRequired):
         await approver.approve(pending)
     for spelling in respelled(approver.waiting):
-        run = await at.judge(request(decisions={spelling: "approve"}), of("ann"))
+        run = await at.judging.judge(request(decisions={spelling: "approve"}), of("ann"))
         assert run.standing == {}, spelling
-    assert len((await at.judge(request(decisions={approver.waiting: "approve"}), of("ann"))).standing) == 1
+    assert len((await at.judging.judge(request(decisions={approver.waiting: "approve"}), of("ann"))).standing) == 1
 
 
 @requirement("CHAT-70", "CHAT-123")
 async def test_approvals_that_stood_stand_again_at_another_process_and_count_once_in_all() -> None:
     clock = Clock()
-    used = MemoryOnceStore(clock)
+    used = used_by(clock)
     here = desk(clock, used)
     waiting, late = await ask(here), await ask(here)
-    run = await here.judge(request(decisions={waiting: "approve"}), of("ann"))
-    again = here.stand_again([*run.standing, "apr_unknown"], of("ann"))
+    run = await here.judging.judge(request(decisions={waiting: "approve"}), of("ann"))
+    again = here.judging.stand_again([*run.standing, "apr_unknown"], of("ann"))
     assert list(again.standing) == [waiting]
-    assert here.stand_again([waiting], of("bob")).standing == {}
+    assert here.judging.stand_again([waiting], of("bob")).standing == {}
     await CallApprover(run, CALL).approve(PENDING)
     approver = CallApprover(again, CALL)
     with pytest.raises(ApprovalRequired):
         await approver.approve(PENDING)
-    clock.time += 60
-    assert here.stand_again([late], of("ann")).standing == {}
+    clock.now += 60
+    assert here.judging.stand_again([late], of("ann")).standing == {}

@@ -18,10 +18,9 @@ from wicketgate.access.identity import Identity
 from wicketgate.access.shares import CountedShares
 from wicketgate.context.build import CountedTexts
 from wicketgate.engine.contract import ChatRequest, call_context
-from wicketgate.engine.detached import DetachedRuns
 from wicketgate.engine.events import Done, ErrorEvent, Event
 from wicketgate.engine.keyed_runs import KeyedRuns, ResumeLimits, Resumption
-from wicketgate.engine.limits import Interruption, StreamLimit
+from wicketgate.engine.limits import DetachedRuns, Interruption, StreamLimit
 from wicketgate.engine.loop import Engine
 from wicketgate.engine.turn import ModelWindow
 from wicketgate.errors import ContextOverflow, ProviderError, UpstreamLost
@@ -29,7 +28,11 @@ from wicketgate.faces.surface import SurfaceResult, SurfaceTool
 from wicketgate.gateway.options import NoMeter
 from wicketgate.models.provider import Finish, ModelEvent, ModelRequest, TextDelta, ToolCall, Usage
 from wicketgate.ports import CallContext
-from wicketgate.storage.memory_journal import JournalBounds, MemoryJournal
+from wicketgate.storage.journal import StoredJournal
+from wicketgate.storage.memory import MemoryStore
+from wicketgate.storage.memory_runs import MemoryRuns
+from wicketgate.storage.process import Process
+from wicketgate.storage.runs import JournalBounds
 from wicketgate.tokens import shipped_token_counter
 
 ALICE = Identity("alice", ("tools:*",))
@@ -218,7 +221,7 @@ async def test_a_reader_gone_anywhere_leaves_nothing_running() -> None:
     assert at > 12
 
 
-class BrokenJournal(MemoryJournal):
+class BrokenJournal(StoredJournal):
     """Strikes where events are kept, too."""
 
     striker = Striker(0)
@@ -236,7 +239,8 @@ async def test_a_keyed_stream_ends_once_too_and_gives_its_place_back(kind: str) 
     at = 1
     while True:
         house = House(at)
-        journal = BrokenJournal(JournalBounds(), asyncio.get_running_loop().time)
+        store = MemoryStore()
+        journal = BrokenJournal(MemoryRuns(store, "here", JournalBounds()), Process(store))
         journal.striker = house.striker
         streams = StreamLimit(CountedShares("chat", 1))
         detached = DetachedRuns(CountedShares("detached", 1))

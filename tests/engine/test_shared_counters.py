@@ -8,10 +8,13 @@ import pytest
 from tests.engine.test_one_end import ALICE, REQUEST, House
 from tests.support.requirement import requirement
 from wicketgate.access.shares import CountedShares, Lease
-from wicketgate.engine.detached import DetachedRuns
 from wicketgate.engine.keyed_runs import KeyedRuns, ResumeLimits, Resumption
-from wicketgate.engine.limits import StreamLimit
-from wicketgate.storage.memory_journal import JournalBounds, MemoryJournal
+from wicketgate.engine.limits import DetachedRuns, StreamLimit
+from wicketgate.storage.journal import StoredJournal
+from wicketgate.storage.memory import MemoryStore
+from wicketgate.storage.memory_runs import MemoryRuns
+from wicketgate.storage.process import Process
+from wicketgate.storage.runs import JournalBounds
 
 BOUND_S = 30.0
 
@@ -32,7 +35,8 @@ class RemoteShares(CountedShares):
 
 def made(shares: RemoteShares) -> tuple[StreamLimit, KeyedRuns]:
     streams, detached = StreamLimit(shares), DetachedRuns(CountedShares("detached", 1))
-    journal = MemoryJournal(JournalBounds(), asyncio.get_running_loop().time)
+    store = MemoryStore()
+    journal = StoredJournal(MemoryRuns(store, "here", JournalBounds()), Process(store))
     return streams, KeyedRuns(House(1_000).engine, journal, streams, detached, ResumeLimits(), lambda: "r1")
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from tests.support.requirement import requirement
+from tests.support.runtimes import refreshed
 from wicketgate.access.identity import Identity
 from wicketgate.engine.events import ToolFailure, ToolOutput, text_for_model
 from wicketgate.engine.limits import Interruption
@@ -47,8 +48,7 @@ class Hanging(SecurityPlugin):
 async def test_a_plugin_that_hangs_ends_with_the_engines_deadline() -> None:
     plugins = PluginChain({GLOBAL: [Installed("hanging", Hanging(PluginConfig()))]}, lambda: 0.0)
     upstream = StubUpstream([{"name": "get", "inputSchema": {"type": "object"}}])
-    runtime = ProxyRuntime(upstream, RuntimeOptions(plugins=plugins))
-    await runtime.refresh_catalog()
+    runtime = await refreshed(ProxyRuntime(upstream, RuntimeOptions(plugins=plugins)))
     (tool_id,) = runtime.catalog().items
     limits = EngineLimits(tool_timeout_s=0.05)
     rounds = ToolRounds(GatewayFace(runtime), CONTEXT, limits, Interruption(), LoopGuard(None))
@@ -68,12 +68,11 @@ async def test_a_call_that_becomes_a_task_puts_the_engines_deadline_off() -> Non
     async def work_on(name: str, arguments: Mapping[str, Any], of: CallContext) -> Mapping[str, Any]:
         assert of.marks.prolong is not None
         of.marks.prolong()
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(0.1)  # longer than the deadline of a tool
         return {"content": [{"type": "text", "text": "at last"}]}
 
     upstream = StubUpstream([{"name": "get", "inputSchema": {"type": "object"}}], work_on)
-    runtime = ProxyRuntime(upstream)
-    await runtime.refresh_catalog()
+    runtime = await refreshed(ProxyRuntime(upstream))
     (tool_id,) = runtime.catalog().items
     limits = EngineLimits(tool_timeout_s=0.05, task_s=30)
     rounds = ToolRounds(GatewayFace(runtime), CONTEXT, limits, Interruption(), LoopGuard(None))
@@ -107,8 +106,7 @@ async def refused_of_three(
     """For each of three equal calls in as many turns, whether the loop guard refused it."""
     plugins = PluginChain({GLOBAL: [Installed("plugin", plugin)]}, lambda: 0.0) if plugin else None
     options = RuntimeOptions(policies=RuntimePolicies({"notes": policy}), plugins=plugins)
-    runtime = ProxyRuntime(StubUpstream(NOTES, name="notes"), options)
-    await runtime.refresh_catalog()
+    runtime = await refreshed(ProxyRuntime(StubUpstream(NOTES, name="notes"), options))
     tool_id = next(iter(i for i in runtime.catalog().items if f":{tool}#" in i), "notes:gone#00000000")
     face = GatewayFace(runtime)
     rounds = ToolRounds(face, CONTEXT, EngineLimits(), Interruption(), LoopGuard(3))

@@ -15,6 +15,7 @@ import yaml
 from tests.support.process import ROOT, program
 from tests.support.requirement import requirement
 from tests.support.service import KEY
+from tests.support.until import until
 from wicketgate.access.identity import Identity, hash_key
 from wicketgate.plugin_api import Allow, Block, Request
 
@@ -62,8 +63,7 @@ async def test_it_judges_the_calls_of_a_real_service(installed: Path, tmp_path: 
         url = (await running.wait_for(r"(http://127\.0\.0\.1:\d+)")).group(1)
         headers = {"Authorization": f"Bearer {KEY}"}
         async with httpx.AsyncClient(base_url=url, headers=headers, trust_env=False) as http:
-            while (await http.get("/readyz")).status_code != 200:
-                await asyncio.sleep(0.02)
+            await until(lambda: http.get("/readyz"), lambda answer: answer.status_code == 200)
 
             async def read(path: str) -> tuple[int, str]:
                 call = {"operation": "files/read", "input": {"path": path}}
@@ -93,5 +93,5 @@ async def test_the_plugin_of_the_documentation_does_what_it_says() -> None:
     exec(block.group(1), names)
     plugin = names["NoWords"](names["NoWordsConfig"].model_validate({"words": ["secret"]}))
     request = Request("r", "tools/call", "s", "t", {}, Identity("o"))
-    assert await plugin.on_result(request, {"content": "a secret"}) == Block("a word that may not be told")
+    assert await plugin.on_result(request, {"content": "a secret"}) == Block("the result contains a blocked word")
     assert await plugin.on_result(request, {"content": None}) == Allow()

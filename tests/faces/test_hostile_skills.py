@@ -15,6 +15,7 @@ from wicketgate.catalog.pins import PinPolicy
 from wicketgate.catalog.skills import SkillMismatch, as_tool_result, checked_file, read_skill
 from wicketgate.errors import ArgsInvalid, CatalogError, UpstreamError
 from wicketgate.faces.uris import shown_uri
+from wicketgate.fleet.features import FeatureList
 from wicketgate.ports import CallContext
 
 READER = CallContext(Identity("reader", ("tools:shop:skill.made",)), "trace", "session")
@@ -120,10 +121,10 @@ async def test_a_server_that_does_not_list_its_skills_keeps_no_list_of_others() 
     setting = Setting(pins=PinPolicy({}, hold_new=False))
     setting.server.resources = [{"uri": "demo://note"}]
 
-    async def fail(kind: Any) -> Any:
+    async def fail(kind: Any, account: Any = None) -> FeatureList:
         if kind == "skills":
             raise UpstreamError("no")
-        return [{"uri": "demo://note"}]
+        return FeatureList([{"uri": "demo://note"}])
 
     setting.server.list_all = fail  # type: ignore[method-assign]
     listed = await setting.offers.list_all("resources", OWNER)

@@ -27,8 +27,8 @@ async def face_over(**servers: int) -> GatewayFace:
     return GatewayFace(runtime)
 
 
-def listed(face: GatewayFace, context: CallContext) -> list[dict[str, Any]]:
-    tools: list[dict[str, Any]] = ToolListings().page(face.tools(context), None, "2026-07-28")["tools"]
+async def listed(face: GatewayFace, context: CallContext) -> list[dict[str, Any]]:
+    tools: list[dict[str, Any]] = (await ToolListings().page(face.tools(context), None, "2026-07-28"))["tools"]
     return tools
 
 
@@ -61,9 +61,9 @@ async def test_the_line_is_short_whatever_their_number() -> None:
 @requirement("FACE-190", "CARD-30")
 async def test_the_three_definitions_are_the_same_bytes_for_all_and_within_their_budget() -> None:
     none, some = await face_over(), await face_over(git=2, shop=3)
-    assert listed(none, OWNER) == listed(some, OWNER) == listed(some, SHOPPER)
-    assert shipped_token_counter().count(json.dumps(listed(some, OWNER), separators=(",", ":"))) <= 300
-    hints = {tool["name"]: (tool["title"], tool["annotations"]) for tool in listed(some, OWNER)}
+    assert await listed(none, OWNER) == await listed(some, OWNER) == await listed(some, SHOPPER)
+    assert shipped_token_counter().count(json.dumps(await listed(some, OWNER), separators=(",", ":"))) <= 300
+    hints = {tool["name"]: (tool["title"], tool["annotations"]) for tool in await listed(some, OWNER)}
     assert hints == {
         "tool_browse": ("Find tools", {"openWorldHint": False, "readOnlyHint": True}),
         "tool_execute": ("Run tool", {"openWorldHint": True}),

@@ -158,7 +158,7 @@ async def test_a_query_of_frequent_words_is_ranked_beside_the_loop_with_the_same
     crowded: StubUpstream, caller: CallContext
 ) -> None:
     runtime, face = await opened(crowded)
-    expected = runtime.rank(FREQUENT, 20, caller)
+    expected = runtime.browsing.rank(FREQUENT, 20, caller)
     ranking_threads: set[int] = set()
     route = Router.route
 
@@ -318,20 +318,20 @@ async def test_the_list_of_a_large_catalog_is_not_made_on_the_loop_when_the_cata
         seal=Seal((), b"k" * 32, lambda: 0.0, lambda: "n"),
         local=ALL.identity,
     )
-    await door.compare_list()
+    await door.sdk.compare_list()
     said: asyncio.Queue[object] = asyncio.Queue()
-    door.announcer.announce = lambda event, actor=None: said.put_nowait(event)  # type: ignore[method-assign]
+    door.sdk.announcer.announce = lambda event, actor=None: said.put_nowait(event)  # type: ignore[method-assign]
     server.tools[:] = tools("Get another.")[:-3]
     await runtime.refresh_catalog()
     with bounded_effort(calls=CALLS):
-        await door.compare_list()
+        await door.sdk.compare_list()
     assert isinstance(said.get_nowait(), ToolsListChanged)
     # What does not differ is not announced.
-    await door.compare_list()
+    await door.sdk.compare_list()
     assert said.empty()
     # A change is followed by itself.
-    runtime.watch(door.list_changed)
-    announcing = asyncio.create_task(door.announcing())
+    runtime.changes.watch(door.list_changed)
+    announcing = asyncio.create_task(door.sdk.announcing())
     server.tools[:] = tools()
     await runtime.refresh_catalog()
     async with asyncio.timeout(BOUND_S):

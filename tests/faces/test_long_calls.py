@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.gateway.test_running_calls import held
 from tests.support.audit_memory import AuditMemory
 from tests.support.recording_caller import RecordingCaller
 from tests.support.requirement import requirement
@@ -222,7 +223,7 @@ async def test_a_client_that_leaves_before_the_handle_ends_the_call_and_one_that
 
     server = gate.server
     server.cancelled.clear()
-    call = await gate.runtime.running.start("ann", gate.runtime.whole_id("shop:slow", request()), server.end.wait())
+    call = await held(gate.runtime.running, "ann", gate.runtime.whole_id("shop:slow", request()), server.end.wait())
     handle = f"call:{call.label}:{call.id}"
     waits = [asyncio.ensure_future(gate.view(handle, request())) for _ in range(2)]
     await asyncio.sleep(0)

@@ -347,7 +347,7 @@ async def test_a_tool_for_apps_only_is_not_there_for_a_client_that_shows_none() 
 async def test_a_change_of_a_tool_for_apps_is_announced() -> None:
     runtime, fleet, server = await shop()
     face, heard = NamespacedFace(runtime, fleet.statuses), list[None]()
-    runtime.watch(lambda: heard.append(None))
+    runtime.changes.watch(lambda: heard.append(None))
     server.tools = [tool("cart", _meta=PAGE), tool("refresh_cart", _meta=APP_ONLY), tool("empty_cart", _meta=APP_ONLY)]
     await runtime.refresh_catalog()
     assert heard and "shop__empty_cart" in [each.name for each in face.tools(HOST)]

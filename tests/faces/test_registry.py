@@ -213,7 +213,7 @@ async def test_schema_gives_the_full_specification(face: RegistryFace, name: str
 @requirement("FACE-25", "ACCESS-9")
 async def test_schema_says_what_access_takes_and_an_operation_without_it_is_not_there(servers: Servers) -> None:
     rules = [
-        AccessRule("fs:writeFile", require=("admin",), require_any=("a", "b"), resource="fs", action="write"),
+        AccessRule("fs:writeFile", require=("admin", "fs:write"), require_any=("a", "b")),
         AccessRule("echo:run", approval="always"),
     ]
     runtime = ProxyRuntime(
@@ -489,8 +489,7 @@ class Counting:
 async def test_two_hundred_long_descriptions_are_cut_once_and_beside_the_event_loop() -> None:
     tools = [{"name": f"t{n:03}", "description": f"{n} {TEXTS['endless']}"} for n in range(200)]
     counter = Counting(shipped_token_counter())
-    upstream = StubUpstream(tools, name="hub")
-    runtime = ProxyRuntime(upstream, RuntimeOptions(tokens=counter))
+    runtime = ProxyRuntime(StubUpstream(tools, name="hub"), RuntimeOptions(tokens=counter))
     await runtime.refresh_catalog()
     face = RegistryFace(Operations(runtime))
     counter.read = 0
@@ -501,12 +500,6 @@ async def test_two_hundred_long_descriptions_are_cut_once_and_beside_the_event_l
     assert await descriptions(face) == first
     assert await descriptions(face, query="t001 word")
     assert counter.read == 0
-    # After a refresh only what has changed is cut again.
-    upstream.tools[7] = {"name": "t007", "description": "Another."}
-    await runtime.refresh_catalog()
-    counter.read = 0
-    assert await descriptions(face) == {**first, "/hub/t007": "Another."}
-    assert counter.read <= 100
 
 
 VERSIONS: list[dict[str, Any]] = [

@@ -85,3 +85,20 @@ async def test_an_argument_beside_args_is_told_where_it_belongs(runtime: ProxyRu
     face = make(runtime)  # type: ignore[call-arg]
     message = (await face.call("tool_execute", {"tool_id": "echo:echo", "text": "a"}, OWNER)).structured["message"]
     assert 'Put it into args: {"text": …}' in message
+
+
+@requirement("EXEC-101")
+@pytest.mark.parametrize(
+    ("slip", "taught"),
+    [
+        ({"tool_id": "echo:echo", "arguments": {"text": "a"}}, "Send args instead of arguments."),
+        ({"name": "echo:echo", "input": {}}, "Send args instead of input, tool_id instead of name."),
+        ({"tool_id": "echo:echo", "args": {}, "input": "a"}, 'Put it into args: {"input": …}.'),
+        ({"tool_id": "echo:echo", "name": "a"}, 'Put it into args: {"name": …}.'),
+    ],
+)
+async def test_args_and_tool_id_by_another_name_are_told_their_own(
+    runtime: ProxyRuntime, slip: dict[str, Any], taught: str
+) -> None:
+    message = (await GatewayFace(runtime).call("tool_execute", slip, OWNER)).structured["message"]
+    assert taught in message

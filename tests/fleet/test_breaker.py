@@ -6,21 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.clock import Clock
 from tests.support.requirement import requirement
 from wicketgate.fleet.breaker import BreakerPolicy, CircuitBreaker
 
 
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 def make(clock: Clock, chance: float = 0.0, **policy: float) -> CircuitBreaker:
-    return CircuitBreaker(
-        BreakerPolicy(int(policy.get("failures", 3)), policy.get("first_pause_s", 1.0), 8.0), clock, lambda: chance
-    )
+    fixed = BreakerPolicy(int(policy.get("failures", 3)), policy.get("first_pause_s", 1.0), 8.0)
+    return CircuitBreaker(lambda: fixed, clock, lambda: chance)
 
 
 def fail(breaker: CircuitBreaker, times: int = 1) -> None:
@@ -32,7 +25,7 @@ def fail(breaker: CircuitBreaker, times: int = 1) -> None:
 
 def probed() -> tuple[CircuitBreaker, int, int]:
     """A breaker that is half open, with a call that began before it opened, and its probe."""
-    clock = Clock()
+    clock = Clock(0.0)
     breaker = make(clock)
     old = breaker.begin()
     fail(breaker, 3)
@@ -44,7 +37,7 @@ def probed() -> tuple[CircuitBreaker, int, int]:
 
 @requirement("UP-19")
 def test_failures_in_a_row_open_it_and_one_answer_between_them_does_not() -> None:
-    breaker = make(Clock())
+    breaker = make(Clock(0.0))
     fail(breaker, 2)
     era = breaker.begin()
     assert era is not None
@@ -57,7 +50,7 @@ def test_failures_in_a_row_open_it_and_one_answer_between_them_does_not() -> Non
 
 @requirement("UP-19")
 def test_pauses_double_up_to_a_limit_and_a_good_probe_closes_it() -> None:
-    clock = Clock()
+    clock = Clock(0.0)
     breaker = make(clock)
     fail(breaker, 3)
     for pause_s in (1, 2, 4, 8, 8):
@@ -77,13 +70,13 @@ def test_pauses_double_up_to_a_limit_and_a_good_probe_closes_it() -> None:
 
 
 def test_chance_takes_up_to_half_of_a_pause() -> None:
-    breaker = make(Clock(), chance=1.0, first_pause_s=4.0)
+    breaker = make(Clock(0.0), chance=1.0, first_pause_s=4.0)
     fail(breaker, 3)
     assert breaker.retry_after_s() == 2.0
 
 
 def test_one_probe_at_a_time_and_a_probe_that_is_given_up_is_followed_by_another() -> None:
-    clock = Clock()
+    clock = Clock(0.0)
     breaker = make(clock)
     fail(breaker, 3)
     clock.now = 1.0
@@ -95,7 +88,7 @@ def test_one_probe_at_a_time_and_a_probe_that_is_given_up_is_followed_by_another
 
 
 def test_calls_from_before_decide_nothing() -> None:
-    clock = Clock()
+    clock = Clock(0.0)
     breaker = make(clock)
     old = breaker.begin()
     assert old is not None
@@ -125,7 +118,7 @@ def test_a_success_from_before_a_pause_does_not_end_a_new_row_of_failures() -> N
 
 
 def test_a_new_session_is_tried_at_once_but_must_prove_itself() -> None:
-    breaker = make(Clock())
+    breaker = make(Clock(0.0))
     fail(breaker, 3)
     breaker.reconnected()
     fail(breaker)
@@ -133,14 +126,14 @@ def test_a_new_session_is_tried_at_once_but_must_prove_itself() -> None:
 
 
 def test_with_no_number_of_failures_it_never_opens() -> None:
-    breaker = make(Clock(), failures=0)
+    breaker = make(Clock(0.0), failures=0)
     fail(breaker, 1_000)
     assert breaker.state == "closed"
 
 
 @given(st.lists(st.tuples(st.sampled_from(["begin", "ok", "bad", "left", "wait", "session"]), st.integers(0, 9))))
 def test_whatever_happens_it_never_stays_shut_and_never_lets_two_probes_in(steps: list[tuple[str, int]]) -> None:
-    clock = Clock()
+    clock = Clock(0.0)
     breaker = make(clock)
     running: list[int] = []
     for step, number in steps:

@@ -242,7 +242,7 @@ async def test_definitions_resources_prompts_and_instructions_are_masked_too() -
     member = Member(upstream, secrets=KnownSecrets([SECRET]))
     assert await member.list_tools() == [{"name": "a", "description": "[redacted]"}]
     assert member.features is not None
-    assert await member.features.list_all("resources") == [{"uri": "a", "description": "[redacted]"}]
+    assert (await member.features.list_all("resources")).items == [{"uri": "a", "description": "[redacted]"}]
     read = await member.features.request("resources/read", {"uri": SECRET}, CONTEXT, 5)
     assert read == {"asked": {"uri": "[redacted]"}}
 
@@ -280,4 +280,36 @@ async def test_keys_of_ours_in_a_servers_meta_are_dropped_wherever_they_stand() 
         {"name": "a", "_meta": {"io.example/x": 1, "wicketgate/operation": "subscription"}}
     ]
     assert member.features is not None
-    assert await member.features.list_all("resources") == [{"uri": "a", "_meta": {"io.example/x": 1}}]
+    assert (await member.features.list_all("resources")).items == [{"uri": "a", "_meta": {"io.example/x": 1}}]
+
+
+@requirement("CARD-54")
+async def test_a_listing_that_is_as_it_was_is_not_cleaned_again() -> None:
+    secrets = KnownSecrets([SECRET])
+    tools: list[dict[str, Any]] = [
+        {"name": "plain"},
+        {"name": "ours", "_meta": {"wicketgate/source": "x", "page": 1}},
+        {"name": "other"},
+    ]
+    upstream = StubUpstream(tools, name="shop")
+    member = Member(upstream, secrets=secrets)
+    first = await member.list_tools()
+    assert [dict(tool) for tool in first] == [tools[0], {"name": "ours", "_meta": {"page": 1}}, tools[2]]
+
+    upstream.tools = json.loads(json.dumps(tools))
+    assert await member.list_tools() is first
+
+    # Of a changed listing only what changed is new.
+    upstream.tools = json.loads(json.dumps([*tools[:2], {"name": "other", "title": SECRET}]))
+    second = await member.list_tools()
+    assert [now is then for now, then in zip(second, first, strict=True)] == [True, True, False]
+    assert SECRET not in json.dumps(second[2])
+
+
+@requirement("CARD-54")
+async def test_a_listing_that_is_as_it_was_is_cleaned_of_a_credential_that_is_known_since() -> None:
+    secrets = KnownSecrets()
+    member = Member(StubUpstream([{"name": "t", "description": f"Uses {SECRET}."}], name="shop"), secrets=secrets)
+    assert SECRET in str(await member.list_tools())
+    secrets.learn(SECRET)
+    assert SECRET not in str(await member.list_tools())

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.clock import Clock
 from tests.support.requirement import requirement
 from wicketgate.access.identity import Identity
 from wicketgate.errors import RateLimited, UpstreamError, UpstreamUnavailable
@@ -14,11 +15,13 @@ from wicketgate.fleet.features import (
     FeatureChange,
     FeatureFleet,
     FeatureKind,
+    FeatureList,
     Features,
     FeatureSupport,
     ListChanged,
     ResourceChanged,
 )
+from wicketgate.login.user_credentials import GrantName
 from wicketgate.ports import CallContext
 
 CONTEXT = CallContext(Identity("owner", ("*",)), "trace", "session")
@@ -29,6 +32,8 @@ EVERYTHING = FeatureSupport(True, True, True, True)
 class Scripted:
     """Implements Features: gives *items*, or raises them."""
 
+    accounts = None
+
     def __init__(self, items: Sequence[Any] | Exception, support: FeatureSupport | None = EVERYTHING) -> None:
         self.items = items
         self.support = support
@@ -38,15 +43,12 @@ class Scripted:
         self.release = asyncio.Event()
         self.release.set()
 
-    async def list_all(self, kind: FeatureKind) -> Sequence[Any]:
+    async def list_all(self, kind: FeatureKind, account: GrantName | None = None) -> FeatureList:
         self.listings += 1
         await self.release.wait()
         if isinstance(self.items, Exception):
             raise self.items
-        return self.items
-
-    def fresh_ms(self, kind: FeatureKind) -> int:
-        return 0
+        return FeatureList(self.items)
 
     async def request(
         self, method: str, params: Mapping[str, Any], context: CallContext, timeout_s: float
@@ -54,22 +56,14 @@ class Scripted:
         await self.release.wait()
         return {"asked": params}
 
-    def follow(self, uris: frozenset[str]) -> None:
+    def follow(self, uris: frozenset[str], actor: str = "") -> None:
         self.followed = uris
 
     def watch(self, heard: Callable[[FeatureChange], None]) -> None:
         self.tell = heard
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.at = 0.0
-
-    def __call__(self) -> float:
-        return self.at
-
-
-def fleet_of(clock: Callable[[], float] = Clock(), **servers: Features) -> FeatureFleet:  # noqa: B008
+def fleet_of(clock: Callable[[], float] = Clock(0.0), **servers: Features) -> FeatureFleet:  # noqa: B008
     return FeatureFleet(lambda: servers, clock, timeout_s=1)
 
 
@@ -93,7 +87,7 @@ async def test_a_server_that_fails_or_lies_or_has_no_such_list_costs_the_others_
 
 @requirement("ROUTE-11")
 async def test_a_list_is_asked_for_once_until_it_is_old_or_said_to_have_changed() -> None:
-    clock, server = Clock(), Scripted([NOTE])
+    clock, server = Clock(0.0), Scripted([NOTE])
     fleet = fleet_of(clock, a=server)
 
     async def listings() -> int:
@@ -101,7 +95,7 @@ async def test_a_list_is_asked_for_once_until_it_is_old_or_said_to_have_changed(
         return server.listings
 
     assert [await listings(), await listings()] == [1, 1]
-    clock.at = FRESH_S + 1
+    clock.now = FRESH_S + 1
     assert await listings() == 2
     server.tell(ListChanged("resources"))
     assert await listings() == 3
@@ -131,7 +125,7 @@ async def test_who_leaves_while_a_list_is_read_takes_it_from_nobody() -> None:
 async def test_a_server_that_hangs_keeps_nobody_from_the_lists_of_the_others() -> None:
     hangs, well = Scripted([NOTE]), Scripted([NOTE])
     hangs.release.clear()
-    fleet = FeatureFleet(lambda: {"hangs": hangs, "well": well}, Clock(), timeout_s=1, patience_s=0.05)
+    fleet = FeatureFleet(lambda: {"hangs": hangs, "well": well}, Clock(0.0), timeout_s=1, patience_s=0.05)
     listing = await fleet.list_all("resources", ["hangs", "well"])
     assert (listing.items, list(listing.missing)) == ({"well": [NOTE]}, ["hangs"])
     hangs.release.set()
@@ -150,7 +144,7 @@ async def test_requests_go_to_their_server_alone() -> None:
 @requirement("ROUTE-11")
 async def test_a_resource_is_followed_as_long_as_somebody_wants_it_also_at_who_comes_later() -> None:
     servers: dict[str, Features] = {}
-    fleet = FeatureFleet(lambda: servers, Clock(), timeout_s=1)
+    fleet = FeatureFleet(lambda: servers, Clock(0.0), timeout_s=1)
     heard: list[tuple[str, FeatureChange]] = []
     fleet.watch(lambda name, change: heard.append((name, change)))
     fleet.follow("a", "x", "alice")
@@ -171,7 +165,7 @@ async def test_a_resource_is_followed_as_long_as_somebody_wants_it_also_at_who_c
 
 @requirement("ACCESS-72")
 def test_the_resources_of_a_server_that_are_followed_are_shared_among_actors() -> None:
-    fleet = FeatureFleet(dict, Clock(), timeout_s=1)
+    fleet = FeatureFleet(dict, Clock(0.0), timeout_s=1)
 
     def takes(actor: str, prefix: str) -> int:
         for number in range(2_000):

@@ -14,6 +14,7 @@ import pytest
 from tests.support.http_service import HttpService, Reply, Seen
 from tests.support.requirement import requirement
 from tests.support.supervised import BOUND_S, UNRULY, next_change
+from tests.support.until import until
 from wicketgate.access.identity import Identity
 from wicketgate.errors import GatewayError, UpstreamResting, UpstreamTimeout, UpstreamUnavailable
 from wicketgate.fleet.breaker import BreakerPolicy
@@ -56,7 +57,6 @@ class Service:
 
     poll_s = 1_000.0
     url = ""
-    name = ""
 
     def __init__(self) -> None:
         self.data: bytes | None = None
@@ -64,9 +64,6 @@ class Service:
     async def load(self) -> bytes | None:
         data, self.data = self.data, None
         return data
-
-    def other(self, path: str) -> bytes:
-        raise AssertionError(path)
 
     def upstream(self, url: str) -> OpenApiUpstream:
         parameter = {"name": "slow", "in": "query", "schema": {"type": "boolean"}}
@@ -103,12 +100,10 @@ async def test_a_caller_whose_calls_are_slow_keeps_nobody_else_away(kind: str, s
             # She calls now and then, each time after others were turned away for a while.
             for _ in range(5):
                 before = member.state().turned_away
-                while member.state().turned_away < before + 20:
-                    await asyncio.sleep(0.001)
+                await until(lambda: member.state().turned_away, lambda now: now >= before + 20)
                 await member.call_tool(fast, {"slow": False}, context("alice"), BOUND_S)
             # Their pauses are short: each is held off again after its next failure.
-            while member.state().held_off < len(slow_actors):
-                await asyncio.sleep(0.001)
+            await until(lambda: member.state().held_off >= len(slow_actors))
             state = member.state()
             assert (state.breaker, state.breaker_opened, state.held_off) == ("closed", 0, len(slow_actors))
             for one in crowd:
@@ -156,12 +151,10 @@ async def test_a_service_that_refuses_connections_is_left_alone_for_all_and_trie
         for _ in range(3):
             with pytest.raises(UpstreamUnavailable):
                 await member.call_tool("it", {}, context("local"), BOUND_S)
-        while member.state().breaker != "open":
-            await asyncio.sleep(0.001)
+        await until(lambda: member.state().breaker == "open")
         async with HttpService(answer, port=port) as again:
             # Nobody calls meanwhile: the connection that shows it is ours, and sends nothing.
-            while member.state().breaker == "open":
-                await asyncio.sleep(0.001)
+            await until(lambda: member.state().breaker == "closed")
             assert again.seen == []
             await member.call_tool("it", {}, context("other"), BOUND_S)
         assert member.state().breaker == "closed"

@@ -80,6 +80,6 @@ async def test_an_upstream_that_is_taken_out_of_service_waits_for_no_person() ->
     person = SlowPerson(asyncio.Event())
     member, call = begun("one", person)
     await person.asking.wait()
-    member.end()
+    member.stop()
     with pytest.raises(UpstreamLost):
         await call

@@ -8,6 +8,7 @@ import pytest
 
 from tests.support.http_service import HttpService, Reply, Seen
 from tests.support.requirement import requirement
+from tests.support.until import until
 from wicketgate.config.settings import Settings
 from wicketgate.fleet import turns
 from wicketgate.fleet.turns import AT_ONCE, LONGEST_S, Turns, cancel_in_turns
@@ -61,8 +62,7 @@ def settings(url: str, count: int, path: str = "") -> Settings:
 
 
 async def all_ready(gate: Gate, names: set[str]) -> None:
-    while any(gate.fleet.members[name].upstream.status.phase != "ready" for name in names):
-        await asyncio.sleep(0.005)
+    await until(lambda: not any(gate.fleet.members[name].upstream.status.phase != "ready" for name in names))
 
 
 @requirement("UP-56")
@@ -75,7 +75,7 @@ async def test_upstreams_connect_a_few_at_a_time_at_the_start_and_after_a_reload
     async with (
         HttpService(servers) as service,
         asyncio.timeout(BOUND_S),
-        Gate(settings(service.url, count)) as gate,
+        Gate(settings(service.url, count), waits=False) as gate,
     ):
         await all_ready(gate, set(gate.fleet.members))
         await gate.apply(settings(service.url, count, "again/"))
@@ -90,7 +90,7 @@ async def test_servers_that_do_not_answer_hold_up_no_others() -> None:
         hanging = settings(service.url, count, "hangs/").upstreams
         good = [one.model_copy(update={"name": f"good_{one.name}"}) for one in settings(service.url, count).upstreams]
         both = Settings().model_copy(update={"upstreams": [*hanging, *good]})
-        async with Gate(both) as gate:
+        async with Gate(both, waits=False) as gate:
             await all_ready(gate, {one.name for one in good})
             assert gate.fleet.members["s0"].upstream.status.phase == "connecting"
             servers.hung.set()

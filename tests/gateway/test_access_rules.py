@@ -19,7 +19,8 @@ from wicketgate.gateway.options import RuntimeOptions
 from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.gateway.snapshot import Snapshot
 from wicketgate.ports import Artifact, CallContext
-from wicketgate.storage.memory_store import MemoryArtifactStore
+from wicketgate.storage.artifacts import StoredArtifacts
+from wicketgate.storage.memory import MemoryStore
 from wicketgate.upstreams.embedded import StubUpstream
 
 NAMES = ("get_one", "get_two", "delete_one", "delete_two")
@@ -38,7 +39,7 @@ class House:
     """One runtime over two stub upstreams; the rules in force are assigned for each example."""
 
     def __init__(self) -> None:
-        self.store = MemoryArtifactStore(now=lambda: 0.0)
+        self.store = StoredArtifacts(MemoryStore(lambda: 0.0))
         self.upstreams = [StubUpstream([tool(name) for name in NAMES], answer, name=server) for server in SERVERS]
         self.runtime = ProxyRuntime(MultiplexUpstream(self.upstreams), RuntimeOptions(artifacts=self.store))
 
@@ -100,10 +101,8 @@ rules = st.lists(
     st.builds(
         AccessRule,
         match=st.sampled_from(["*", "db:*", "shop:*", "*:delete_*", "db:get_one", "s?op:*_two"]),
-        require=st.sampled_from([(), ("role:x",), ("role:x", "role:y")]),
+        require=st.sampled_from([(), ("role:x",), ("role:x", "role:y"), ("db:read",), ("role:x", "db:read")]),
         require_any=st.sampled_from([(), ("role:x", "role:y")]),
-        resource=st.sampled_from(["", "db"]),
-        action=st.just("read"),
         visibility=st.sampled_from(["external", "external", "internal"]),
         when=st.sampled_from(CONDITIONS),
         approval=st.sampled_from(["never", "always"]),

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from tests.support.properties import examples
 from tests.support.requirement import requirement
+from tests.support.runtimes import refreshed
 from wicketgate.access.conditions import Condition
 from wicketgate.access.identity import Identity
 from wicketgate.access.policy import AccessPolicy, AccessRule, Hidden
@@ -141,8 +142,7 @@ async def test_hundreds_of_callers_with_rights_of_their_own_are_worked_out_once_
     upstream = StubUpstream(
         [{"name": f"service{number}.get", "description": "Get one."} for number in range(namespaces)]
     )
-    runtime = ProxyRuntime(upstream)
-    await runtime.refresh_catalog()
+    runtime = await refreshed(ProxyRuntime(upstream))
     face = GatewayFace(runtime)
     contexts = [
         CallContext(Identity(f"actor{number}", (f"tools:service{number}:*", f"tools:{upstream.name}:*")), "r", "s")

@@ -32,18 +32,20 @@ from wicketgate.gateway.call_memory import arguments_digest
 from wicketgate.gateway.options import CallPolicy, RetryPolicy, RuntimeOptions, RuntimePolicies
 from wicketgate.gateway.plugin_chain import GLOBAL, Installed, PluginChain
 from wicketgate.gateway.runtime import ProxyRuntime
-from wicketgate.plugin_api import Block, Request, Result, SecurityPlugin
+from wicketgate.plugin_api import Block, Plugin, Request, Result, SecurityPlugin
 from wicketgate.plugins.filters import PiiConfig, PiiFilter
 from wicketgate.ports import Artifact, CallContext, PutOutcome
-from wicketgate.storage.memory_store import MemoryArtifactStore
+from wicketgate.storage.artifacts import StoredArtifacts
+from wicketgate.storage.memory import MemoryStore
 from wicketgate.upstreams.embedded import StubUpstream
 
 OWNER = CallContext(Identity("owner_1", ("*",)), "req_1", "s")
 READER = CallContext(Identity("reader_1", ("tools:other:*",)), "req_2", "s")
 SCHEMA = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
 BOUND_S = 30.0
-READ_ONLY = RuntimePolicies(default_call=CallPolicy(read_only=["*"]))
-"""With these a call leaves one record: it needs no intent."""
+HI = {"text": "hi"}
+READ_ONLY = CallPolicy(retry=RetryPolicy(attempts=1), cached_tools=["*"], read_only=["*"])
+"""With this a call leaves one record: it needs no intent."""
 
 
 class Server(StubUpstream):
@@ -68,25 +70,55 @@ def sink() -> AuditMemory:
     return AuditMemory()
 
 
-async def runtime_over(
-    server: Server | MultiplexUpstream,
-    *sinks: Attached,
-    plugins: PluginChain | None = None,
-    **policies: Any,
-) -> tuple[ProxyRuntime, str]:
-    times = iter(range(1_000_000))
-    call_policy = CallPolicy(retry=RetryPolicy(attempts=1), cached_tools=["*"], read_only=["*"])
-    runtime = ProxyRuntime(
-        server,
-        RuntimeOptions(
-            RuntimePolicies(default_call=call_policy, **policies),
-            auditor=Auditor(sinks, wall_clock=lambda: 1_000.0),
-            now=lambda: float(next(times)),
-            plugins=plugins,
-        ),
-    )
-    await runtime.refresh_catalog()
-    return runtime, next(iter(runtime.catalog().items))
+class Audited:
+    """A runtime over *upstream*, whose records the *sinks* get; AuditMemory stands for a critical one."""
+
+    def __init__(
+        self,
+        upstream: StubUpstream | MultiplexUpstream,
+        *sinks: AuditMemory | Attached,
+        policy: CallPolicy = READ_ONLY,
+        digest_key: str | None = None,
+        plugins: PluginChain | None = None,
+        artifacts: StoredArtifacts | None = None,
+        **policies: Any,
+    ) -> None:
+        attached = [each if isinstance(each, Attached) else Attached("memory", each) for each in sinks]
+        self.auditor = Auditor(attached, wall_clock=lambda: 1_000.0, digest_key=digest_key)
+        times = iter(range(1_000_000))
+        self.runtime = ProxyRuntime(
+            upstream,
+            RuntimeOptions(
+                RuntimePolicies(default_call=policy, **policies),
+                artifacts or StoredArtifacts(MemoryStore()),
+                auditor=self.auditor,
+                now=lambda: float(next(times)),
+                plugins=plugins,
+            ),
+        )
+        self.tool_id = ""
+
+    async def call(self, args: Mapping[str, Any] = HI, context: CallContext = OWNER, **how: Any) -> None:
+        if not self.tool_id:
+            await self.runtime.refresh_catalog()
+            self.tool_id = next(iter(self.runtime.catalog().items))
+        await self.runtime.execute(self.tool_id, args, context, **how)
+
+    async def cancel(self, *calls: "asyncio.Task[Any]") -> None:
+        """Cancel *calls*, one after the other, and wait for their records, which tasks of their own write."""
+        await cancelled(*calls)
+        await self.auditor.aclose()
+
+
+async def cancelled(*calls: "asyncio.Task[Any]") -> None:
+    for call in calls:
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+
+
+def went(record: AuditRecord) -> tuple[str, str, str, str]:
+    return record.outcome, record.transport, record.protocol, record.tool
 
 
 @requirement("ACCESS-23")
@@ -111,15 +143,15 @@ async def runtime_over(
 async def test_a_call_that_was_made_says_how_transport_protocol_and_tool_went(
     sink: AuditMemory, outcome: object, told: str, legs: tuple[str, str, str], code: str
 ) -> None:
-    runtime, tool_id = await runtime_over(Server(outcome), Attached("memory", sink))
+    audited = Audited(Server(outcome), sink)
     try:
-        await runtime.execute(tool_id, {"text": "hi"}, OWNER)
+        await audited.call()
     except GatewayError as error:
         assert error.code == code
     (record,) = sink.records
-    assert (record.outcome, (record.transport, record.protocol, record.tool), record.code) == (told, legs, code)
-    assert (record.actor, record.correlation_id, record.tool_id, record.server) == ("owner_1", "req_1", tool_id, "raw")
-    assert record.arguments == arguments_digest({"text": "hi"})
+    assert (went(record), record.code) == ((told, *legs), code)
+    assert (record.actor, record.correlation_id, record.server) == ("owner_1", "req_1", "raw")
+    assert (record.tool_id, record.arguments) == (audited.tool_id, arguments_digest(HI))
     assert 0 < record.upstream_ms < record.duration_ms
 
 
@@ -128,10 +160,10 @@ async def test_a_call_that_was_made_says_how_transport_protocol_and_tool_went(
     ("args", "context", "options", "error", "told"),
     [
         ({}, OWNER, {}, ArgsInvalid, "invalid"),
-        ({"text": "hi"}, READER, {}, HydrateFailed, "denied"),
-        ({"text": "hi"}, OWNER, {"per_actor": 0}, RateLimited, "denied"),
+        (HI, READER, {}, HydrateFailed, "denied"),
+        (HI, OWNER, {"per_actor": 0}, RateLimited, "denied"),
         (
-            {"text": "hi"},
+            HI,
             OWNER,
             {"access": AccessPolicy([AccessRule("raw:echo", approval="always")])},
             ApprovalRequired,
@@ -149,103 +181,87 @@ async def test_a_call_that_was_not_made_says_why_and_reached_nothing(
     told: str,
 ) -> None:
     server = Server("ok")
-    runtime, tool_id = await runtime_over(server, Attached("memory", sink), **options)
     with pytest.raises(error):
-        await runtime.execute(tool_id, args, context)
+        await Audited(server, sink, **options).call(args, context)
     (record,) = sink.records
     assert (record.outcome, record.code, record.transport) == (told, error.code, "none")
     assert server.calls == []
 
 
 async def test_an_id_that_is_nowhere_is_invalid_and_noted_in_part(sink: AuditMemory) -> None:
-    runtime, _ = await runtime_over(Server("ok"), Attached("memory", sink))
+    audited = Audited(Server("ok"), sink)
+    audited.tool_id = "x" * 100_000
     with pytest.raises(HydrateFailed):
-        await runtime.execute("x" * 100_000, {}, OWNER)
+        await audited.call()
     assert (sink.records[0].outcome, len(sink.records[0].tool_id)) == ("invalid", 300)
 
 
-@requirement("ACCESS-23")
-async def test_a_call_that_is_cancelled_is_recorded_all_the_same(sink: AuditMemory) -> None:
-    server = Server("wait")
-    runtime, tool_id = await runtime_over(server, Attached("memory", sink))
-    call = asyncio.create_task(runtime.execute(tool_id, {"text": "hi"}, OWNER))
+@requirement("ACCESS-23", "ACCESS-30")
+@pytest.mark.parametrize(
+    ("outcome", "policy", "transport"),
+    [
+        ("wait", READ_ONLY, "ok"),
+        # Between two attempts, neither of which left.
+        (UpstreamUnavailable("away"), CallPolicy(retry=RetryPolicy(2, 60, 60), read_only=["*"]), "none"),
+    ],
+    ids=["at the server", "between attempts"],
+)
+async def test_a_call_that_is_cancelled_is_recorded_by_how_far_it_got(
+    sink: AuditMemory, outcome: object, policy: CallPolicy, transport: str
+) -> None:
+    server = Server(outcome)
+    audited = Audited(server, sink, policy=policy)
+    call = asyncio.create_task(audited.call())
     with anyio.fail_after(BOUND_S):
         await server.reached.wait()
-        call.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await call
-        while not sink.records:  # the record is written by a task of its own
-            await asyncio.sleep(0)
-    assert sink.records[0].outcome == "cancelled"
+        await audited.cancel(call)
+    assert list(map(went, sink.records)) == [("cancelled", transport, "none", "none")]
 
 
 @requirement("ACCESS-30")
 async def test_a_call_that_is_cancelled_while_it_waits_for_a_place_reached_nothing(sink: AuditMemory) -> None:
     server = Server("wait")
     member = Member(server, UpstreamLimits(max_concurrent=1))
-    runtime, tool_id = await runtime_over(MultiplexUpstream([member]), Attached("memory", sink))
-    running = asyncio.create_task(runtime.execute(tool_id, {"text": "hi"}, OWNER))
+    audited = Audited(MultiplexUpstream([member]), sink)
+    running = asyncio.create_task(audited.call())
     with anyio.fail_after(BOUND_S):
         await server.reached.wait()
-        waiting = asyncio.create_task(runtime.execute(tool_id, {"text": "hi"}, OWNER))
+        waiting = asyncio.create_task(audited.call())
         while not member.state().queued:
             await asyncio.sleep(0)
-        for call in (waiting, running):
-            call.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await call
-        while len(sink.records) < 2:  # the records are written by tasks of their own
-            await asyncio.sleep(0)
-    legs = [(record.outcome, record.transport, record.protocol, record.tool) for record in sink.records]
-    assert legs == [("cancelled", "none", "none", "none"), ("cancelled", "ok", "none", "none")]
-
-
-@requirement("ACCESS-30")
-async def test_a_call_that_is_cancelled_between_attempts_that_never_left_reached_nothing(sink: AuditMemory) -> None:
-    server = Server(UpstreamUnavailable("away"))
-    patient = {"raw": CallPolicy(retry=RetryPolicy(attempts=2, base_s=60, max_s=60), read_only=["*"])}
-    runtime, tool_id = await runtime_over(server, Attached("memory", sink), calls=patient)
-    call = asyncio.create_task(runtime.execute(tool_id, {"text": "hi"}, OWNER))
-    with anyio.fail_after(BOUND_S):
-        await server.reached.wait()
-        call.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await call
-        while not sink.records:
-            await asyncio.sleep(0)
-    assert (sink.records[0].outcome, sink.records[0].transport) == ("cancelled", "none")
+        await audited.cancel(waiting, running)
+    assert list(map(went, sink.records)) == [
+        ("cancelled", "none", "none", "none"),
+        ("cancelled", "ok", "none", "none"),
+    ]
 
 
 @requirement("ACCESS-30")
 async def test_a_call_that_a_resting_server_never_got_reached_nothing(sink: AuditMemory) -> None:
     server = Server(UpstreamTimeout("late"))
     member = Member(server, UpstreamLimits(breaker=BreakerPolicy(1, 10.0, 60.0)), now=lambda: 0.0)
-    runtime, tool_id = await runtime_over(MultiplexUpstream([member]), Attached("memory", sink))
+    audited = Audited(MultiplexUpstream([member]), sink)
     for kind in (UpstreamTimeout, UpstreamUnavailable):
         with pytest.raises(kind):
-            await runtime.execute(tool_id, {"text": "hi"}, OWNER)
+            await audited.call()
     assert len(server.calls) == 1
-    record = sink.records[1]
-    assert (record.outcome, record.code) == ("failed", "UPSTREAM_UNAVAILABLE")
-    assert (record.transport, record.protocol, record.tool) == ("unavailable", "none", "none")
+    assert (went(sink.records[1]), sink.records[1].code) == (
+        ("failed", "unavailable", "none", "none"),
+        "UPSTREAM_UNAVAILABLE",
+    )
 
 
 @requirement("ACCESS-30")
 async def test_a_call_that_got_no_place_reached_nothing(sink: AuditMemory) -> None:
     server = Server("wait")
-    member = Member(server, UpstreamLimits(max_concurrent=1, max_queued=0))
-    runtime, tool_id = await runtime_over(MultiplexUpstream([member]), Attached("memory", sink))
-    running = asyncio.create_task(runtime.execute(tool_id, {"text": "hi"}, OWNER))
+    audited = Audited(MultiplexUpstream([Member(server, UpstreamLimits(max_concurrent=1, max_queued=0))]), sink)
+    running = asyncio.create_task(audited.call())
     with anyio.fail_after(BOUND_S):
         await server.reached.wait()
         with pytest.raises(RateLimited):
-            await runtime.execute(tool_id, {"text": "hi"}, OWNER)
-        running.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await running
-    record = sink.records[0]
-    assert (record.outcome, record.code) == ("denied", "RATE_LIMITED")
-    assert (record.transport, record.protocol, record.tool) == ("none", "none", "none")
+            await audited.call()
+        await audited.cancel(running)
+    assert (went(sink.records[0]), sink.records[0].code) == (("denied", "none", "none", "none"), "RATE_LIMITED")
 
 
 class Gate(AuditMemory):
@@ -255,87 +271,66 @@ class Gate(AuditMemory):
         super().__init__()
         self.gate: asyncio.Event = asyncio.Event()
         self.asked = asyncio.Event()
-        self.wrote = asyncio.Event()
 
     async def ready(self) -> None:
         self.asked.set()
         await self.gate.wait()
 
-    async def write(self, record: AuditRecord) -> None:
-        await super().write(record)
-        self.wrote.set()
-
 
 @requirement("ACCESS-30")
 async def test_a_cancelled_call_ends_at_once_and_every_sink_gets_its_record() -> None:
-    slow, other = Gate(), Gate()
-    other.gate.set()
+    slow, other = Gate(), AuditMemory()
     slow.gate.set()
     server = Server("wait")
-    runtime, tool_id = await runtime_over(server, Attached("slow", slow), Attached("other", other, critical=False))
-    call = asyncio.create_task(runtime.execute(tool_id, {"text": "hi"}, OWNER))
+    audited = Audited(server, slow, Attached("other", other, critical=False))
+    call = asyncio.create_task(audited.call())
     with anyio.fail_after(BOUND_S):
         await server.reached.wait()
         slow.gate.clear()
-        call.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await call
+        await cancelled(call)
         assert slow.records == [], "the caller did not wait for the sink"
         slow.gate.set()
-        await slow.wrote.wait()
-        await other.wrote.wait()
+        await audited.auditor.aclose()
     (record,) = slow.records
     assert other.records == [record]
-    assert (record.outcome, record.code, record.actor, record.tool_id) == ("cancelled", "", "owner_1", tool_id)
-    assert (record.transport, record.protocol, record.tool) == ("ok", "none", "none"), "nothing was answered"
-    assert record.arguments == arguments_digest({"text": "hi"})
+    assert went(record) == ("cancelled", "ok", "none", "none"), "nothing was answered"
+    assert (record.code, record.actor, record.tool_id) == ("", "owner_1", audited.tool_id)
+    assert record.arguments == arguments_digest(HI)
     assert 0 < record.upstream_ms < record.duration_ms
 
 
 @requirement("ACCESS-30")
 async def test_a_call_that_is_cancelled_before_the_log_is_ready_is_recorded_and_reached_nothing() -> None:
-    slow, other = Gate(), Gate()
-    other.gate.set()
-    server = Server("ok")
-    runtime, tool_id = await runtime_over(server, Attached("slow", slow), Attached("other", other, critical=False))
-    call = asyncio.create_task(runtime.execute(tool_id, {"text": "hi"}, OWNER))
+    slow, other, server = Gate(), AuditMemory(), Server("ok")
+    audited = Audited(server, slow, Attached("other", other, critical=False))
+    call = asyncio.create_task(audited.call())
     with anyio.fail_after(BOUND_S):
         await slow.asked.wait()
-        call.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await call
+        await cancelled(call)
         slow.gate.set()
-        await slow.wrote.wait()
-        await other.wrote.wait()
+        await audited.auditor.aclose()
     (record,) = slow.records
     assert other.records == [record]
-    assert (record.outcome, record.transport, record.tool_id) == ("cancelled", "none", tool_id)
+    assert (record.outcome, record.transport, record.tool_id) == ("cancelled", "none", audited.tool_id)
     assert server.calls == []
 
 
 @requirement("ACCESS-30")
 async def test_a_call_that_is_cancelled_after_its_answer_says_that_there_was_one(sink: AuditMemory) -> None:
-    class NeverStored(MemoryArtifactStore):
+    class NeverStored(StoredArtifacts):
         async def put(self, owner: str, artifact: Artifact) -> PutOutcome:
             storing.set()
             await asyncio.Event().wait()
             return "failed"
 
-    storing = asyncio.Event()
-    auditor = Auditor([Attached("memory", sink)], wall_clock=lambda: 0.0)
-    server = Server("ok")
+    storing, server = asyncio.Event(), Server("ok")
     server.said *= 1_000
-    runtime = ProxyRuntime(server, RuntimeOptions(READ_ONLY, NeverStored(), auditor=auditor))
-    await runtime.refresh_catalog()
-    call = asyncio.create_task(runtime.execute(next(iter(runtime.catalog().items)), {"text": "hi"}, OWNER))
+    audited = Audited(server, sink, artifacts=NeverStored(MemoryStore()))
+    call = asyncio.create_task(audited.call())
     with anyio.fail_after(BOUND_S):
         await storing.wait()
-        call.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await call
-        await auditor.aclose()
-    (record,) = sink.records
-    assert (record.outcome, record.transport, record.protocol, record.tool) == ("cancelled", "ok", "ok", "none")
+        await audited.cancel(call)
+    assert list(map(went, sink.records)) == [("cancelled", "ok", "ok", "none")]
 
 
 class NothingOut(SecurityPlugin):
@@ -343,66 +338,61 @@ class NothingOut(SecurityPlugin):
         return Block("not today")
 
 
+def everywhere(handler: str, plugin: Plugin) -> PluginChain:
+    return PluginChain({GLOBAL: [Installed(handler, plugin)]}, now=lambda: 0.0)
+
+
 @requirement("ACCESS-30")
 @pytest.mark.parametrize("outcome", ["ok", UpstreamRefused("no", code=-32000, refusal="no")], ids=["result", "error"])
 async def test_an_answer_that_a_plugin_withholds_was_an_answer(sink: AuditMemory, outcome: object) -> None:
-    plugins = PluginChain({GLOBAL: [Installed("nothing_out", NothingOut(None))]}, now=lambda: 0.0)
-    runtime, tool_id = await runtime_over(Server(outcome), Attached("memory", sink), plugins=plugins)
     with pytest.raises(Forbidden):
-        await runtime.execute(tool_id, {"text": "hi"}, OWNER)
-    (record,) = sink.records
-    assert (record.outcome, record.transport, record.protocol, record.tool) == ("denied", "ok", "ok", "none")
+        await Audited(Server(outcome), sink, plugins=everywhere("nothing_out", NothingOut(None))).call()
+    assert list(map(went, sink.records)) == [("denied", "ok", "ok", "none")]
 
 
 async def allowed() -> None:
     """As long as it lasts."""
 
 
-@requirement("ACCESS-23")
-async def test_a_resource_that_was_read_is_recorded_as_answered(sink: AuditMemory) -> None:
-    async def send(request: Request, context: CallContext) -> Mapping[str, Any]:
-        return {"contents": []}
-
-    runtime, _ = await runtime_over(Server("ok"), Attached("memory", sink))
-    request = Request("req_1", "resources/read", "raw", "file:///a", {}, OWNER.identity)
-    await runtime.pass_on(request, OWNER, "read", send, "raw+file:///a", allowed)
-    (record,) = sink.records
-    assert (record.operation, record.outcome) == ("read", "allowed")
-    assert (record.transport, record.protocol, record.tool) == ("ok", "ok", "ok")
-
-
-@requirement("ACCESS-30")
-@pytest.mark.parametrize(("left", "transport"), [(False, "none"), (True, "ok")])
-async def test_a_read_that_is_cancelled_is_recorded_by_how_far_it_got(
-    sink: AuditMemory, left: bool, transport: str
+@requirement("ACCESS-23", "ACCESS-30")
+@pytest.mark.parametrize(
+    ("left", "ends", "legs"),
+    [
+        (True, True, ("allowed", "ok", "ok", "ok")),
+        (False, False, ("cancelled", "none", "none", "none")),
+        (True, False, ("cancelled", "ok", "none", "none")),
+    ],
+    ids=["answered", "cancelled before it left", "cancelled at the server"],
+)
+async def test_a_read_of_a_resource_is_recorded_by_how_far_it_got(
+    sink: AuditMemory, left: bool, ends: bool, legs: tuple[str, str, str, str]
 ) -> None:
     waits = asyncio.Event()
 
     async def send(request: Request, context: CallContext) -> Mapping[str, Any]:
         context.marks.left = left
         waits.set()
-        await asyncio.Event().wait()
-        raise AssertionError
+        if not ends:
+            await asyncio.Event().wait()
+        return {"contents": []}
 
-    runtime, _ = await runtime_over(Server("ok"), Attached("memory", sink))
+    audited = Audited(Server("ok"), sink)
     request = Request("req_1", "resources/read", "raw", "file:///a", {}, OWNER.identity)
-    reading = asyncio.create_task(runtime.pass_on(request, OWNER, "read", send, "raw+file:///a", allowed))
+    reading = asyncio.create_task(audited.runtime.pass_on(request, OWNER, "read", send, "raw+file:///a", allowed))
     with anyio.fail_after(BOUND_S):
         await waits.wait()
-        reading.cancel()
-        with pytest.raises(asyncio.CancelledError):
+        if ends:
             await reading
-        while not sink.records:
-            await asyncio.sleep(0)
+        else:
+            await audited.cancel(reading)
     (record,) = sink.records
-    assert (record.outcome, record.transport, record.protocol) == ("cancelled", transport, "none")
+    assert (record.operation, went(record)) == ("read", legs)
 
 
 @requirement("ROUTE-27", "ACCESS-24")
 async def test_what_a_plugin_found_is_noted_by_kind_and_no_value_is(sink: AuditMemory) -> None:
-    plugins = PluginChain({GLOBAL: [Installed("pii_filter", PiiFilter(PiiConfig()))]}, now=lambda: 0.0)
-    runtime, tool_id = await runtime_over(Server("ok"), Attached("memory", sink), plugins=plugins)
-    await runtime.execute(tool_id, {"text": "ann@example.com"}, OWNER)
+    audited = Audited(Server("ok"), sink, plugins=everywhere("pii_filter", PiiFilter(PiiConfig())))
+    await audited.call({"text": "ann@example.com"})
     (record,) = sink.records
     assert [(stage.phase, stage.outcome, stage.note) for stage in record.stages] == [
         ("request", "modified", "email: 1"),
@@ -412,67 +402,47 @@ async def test_what_a_plugin_found_is_noted_by_kind_and_no_value_is(sink: AuditM
 
 
 @requirement("ACCESS-23")
-async def test_a_kept_result_says_that_it_was_kept(sink: AuditMemory) -> None:
-    runtime, tool_id = await runtime_over(Server("ok"), Attached("memory", sink))
-    for _ in range(2):
-        await runtime.execute(tool_id, {"text": "hi"}, OWNER)
-    assert [record.cached for record in sink.records] == [False, True]
-
-
-@requirement("ACCESS-23")
-async def test_a_dry_run_and_a_view_are_recorded_too(sink: AuditMemory) -> None:
-    runtime, tool_id = await runtime_over(Server("ok"), Attached("memory", sink))
-    await runtime.execute(tool_id, {"text": "hi"}, OWNER, dry_run=True)
-    await runtime.execute(tool_id, {"text": "hi"}, OWNER)
+async def test_a_kept_result_a_dry_run_and_a_view_are_recorded_too(sink: AuditMemory) -> None:
+    audited = Audited(Server("ok"), sink)
+    await audited.call(dry_run=True)
+    await audited.call()
+    await audited.call()
     with pytest.raises(GatewayError):
-        await runtime.view(f"text:{tool_id}:0000", {"type": "head"}, READER)
-    assert [(record.operation, record.outcome, record.transport) for record in sink.records] == [
-        ("execute", "allowed", "none"),
-        ("execute", "allowed", "ok"),
-        ("view", "denied", "none"),
+        await audited.runtime.view(f"text:{audited.tool_id}:0000", {"type": "head"}, READER)
+    assert [(record.operation, record.outcome, record.transport, record.cached) for record in sink.records] == [
+        ("execute", "allowed", "none", False),
+        ("execute", "allowed", "ok", False),
+        ("execute", "allowed", "ok", True),
+        ("view", "denied", "none", False),
     ]
 
 
 @requirement("ACCESS-25", "ACCESS-26")
-async def test_nothing_runs_while_a_critical_sink_cannot_be_written(sink: AuditMemory) -> None:
-    server = Server("ok")
-    runtime, tool_id = await runtime_over(server, Attached("memory", sink))
-    sink.broken = True
-    with pytest.raises(Forbidden) as refused:
-        await runtime.execute(tool_id, {"text": "hi"}, OWNER)
-    assert "secret" not in refused.value.message
-    assert server.calls == []
-
-
-async def test_a_call_that_is_refused_for_want_of_a_sink_is_told_to_the_others(sink: AuditMemory) -> None:
-    other = AuditMemory()
-    auditor = Auditor([Attached("first", sink), Attached("second", other, critical=False)], wall_clock=lambda: 0.0)
-    runtime = ProxyRuntime(Server("ok"), RuntimeOptions(READ_ONLY, auditor=auditor))
-    await runtime.refresh_catalog()
+async def test_nothing_runs_while_a_critical_sink_cannot_be_written_and_the_others_are_told(sink: AuditMemory) -> None:
+    other, server = AuditMemory(), Server("ok")
+    audited = Audited(server, sink, Attached("second", other, critical=False))
     sink.broken = True
     with anyio.fail_after(BOUND_S):
-        with pytest.raises(Forbidden):
-            await runtime.execute(next(iter(runtime.catalog().items)), {"text": "hi"}, OWNER)
-        await auditor.aclose()
+        with pytest.raises(Forbidden) as refused:
+            await audited.call()
+        await audited.auditor.aclose()
+    assert "secret" not in refused.value.message
+    assert server.calls == []
     assert [(record.outcome, record.code) for record in other.records] == [("denied", "FORBIDDEN")]
-    assert (auditor.refused, auditor.lost) == ({"first": 1}, {"first": 0, "second": 0})
+    assert (audited.auditor.refused, audited.auditor.lost) == ({"memory": 1}, {"memory": 0, "second": 0})
 
 
 async def test_a_caller_that_leaves_while_one_sink_writes_keeps_no_other_sink_from_its_record() -> None:
     slow, quick = AuditMemory(), AuditMemory()
     slow.gate = asyncio.Event()
-    auditor = Auditor([Attached("slow", slow), Attached("quick", quick)], wall_clock=lambda: 0.0)
-    runtime = ProxyRuntime(Server("ok"), RuntimeOptions(READ_ONLY, auditor=auditor))
-    await runtime.refresh_catalog()
-    call = asyncio.create_task(runtime.execute(next(iter(runtime.catalog().items)), {"text": "hi"}, OWNER))
+    audited = Audited(Server("ok"), Attached("slow", slow), Attached("quick", quick))
+    call = asyncio.create_task(audited.call())
     with anyio.fail_after(BOUND_S):
         while not quick.records:
             await asyncio.sleep(0)
-        call.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await call
+        await cancelled(call)
         slow.gate.set()
-        await auditor.aclose()
+        await audited.auditor.aclose()
     assert (len(slow.records), len(quick.records)) == (1, 1)
 
 
@@ -483,9 +453,8 @@ async def test_a_result_that_could_not_be_recorded_is_withheld(sink: AuditMemory
             sink.broken = True
             return await super()._answer(name, arguments, context)
 
-    runtime, tool_id = await runtime_over(BreaksMeanwhile("ok"), Attached("memory", sink))
     with pytest.raises(UpstreamError) as withheld:
-        await runtime.execute(tool_id, {"text": "hi"}, OWNER)
+        await Audited(BreaksMeanwhile("ok"), sink).call()
     assert "The call was made" in withheld.value.message and "secret" not in withheld.value.message
 
 
@@ -496,24 +465,19 @@ async def test_an_answer_without_a_call_that_could_not_be_recorded_does_not_say_
 
     sink = ReadyButBroken()
     sink.broken = True
-    runtime, tool_id = await runtime_over(Server("ok"), Attached("memory", sink))
     with pytest.raises(UpstreamError, match="No server was called"):
-        await runtime.execute(tool_id, {}, OWNER)
+        await Audited(Server("ok"), sink).call({})
 
 
 @requirement("ACCESS-27")
 async def test_a_sink_that_is_not_critical_is_neither_waited_for_nor_missed() -> None:
     slow, broken = AuditMemory(), AuditMemory()
     slow.gate, broken.broken = asyncio.Event(), True
-    auditor = Auditor(
-        [Attached("slow", slow, critical=False), Attached("broken", broken, critical=False)], wall_clock=lambda: 0.0
-    )
-    runtime = ProxyRuntime(Server("ok"), RuntimeOptions(READ_ONLY, auditor=auditor))
-    await runtime.refresh_catalog()
+    audited = Audited(Server("ok"), Attached("slow", slow, critical=False), Attached("broken", broken, critical=False))
     with anyio.fail_after(BOUND_S):
-        await runtime.execute(next(iter(runtime.catalog().items)), {"text": "hi"}, OWNER)
+        await audited.call()
         assert slow.records == []
         slow.gate.set()
-        await auditor.aclose()
+        await audited.auditor.aclose()
     assert (len(slow.records), slow.closed) == (1, True)
-    assert auditor.lost == {"slow": 0, "broken": 1}
+    assert audited.auditor.lost == {"slow": 0, "broken": 1}

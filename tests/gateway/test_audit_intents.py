@@ -2,8 +2,6 @@
 ACCESS-64)."""
 
 import asyncio
-import hashlib
-import hmac
 import re
 import sys
 from collections.abc import Mapping
@@ -12,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.gateway.test_audit import OWNER, SCHEMA, Server
+from tests.gateway.test_audit import OWNER, SCHEMA, Audited, Server, everywhere
 from tests.support.audit_memory import AuditMemory
 from tests.support.process import ROOT
 from tests.support.requirement import requirement
@@ -20,32 +18,14 @@ from wicketgate.access.identity import Identity
 from wicketgate.access.policy import AccessPolicy, AccessRule
 from wicketgate.errors import Forbidden, UpstreamError
 from wicketgate.gateway import audited_call
-from wicketgate.gateway.audit import Attached, Auditor, AuditRecord
-from wicketgate.gateway.options import CallPolicy, RetryPolicy, RuntimeOptions, RuntimePolicies
-from wicketgate.gateway.plugin_chain import GLOBAL, Installed, PluginChain
-from wicketgate.gateway.runtime import ProxyRuntime
+from wicketgate.gateway.audit import AuditRecord
+from wicketgate.gateway.options import CallPolicy, RetryPolicy
 from wicketgate.plugin_api import Continue, MiddlewarePlugin, PluginConfig, Request
 from wicketgate.ports import CallContext, PendingCall
 from wicketgate.upstreams.embedded import StubUpstream
 
 KEY = "0123456789abcdef0123456789abcdef"
-
-
-async def runtime_with(
-    upstream: StubUpstream,
-    sink: AuditMemory,
-    policy: CallPolicy | None = None,
-    *,
-    digest_key: str | None = None,
-    **options: Any,
-) -> tuple[ProxyRuntime, str]:
-    policies = RuntimePolicies(
-        default_call=policy or CallPolicy(retry=RetryPolicy(attempts=1)), access=options.pop("access", AccessPolicy())
-    )
-    auditor = Auditor([Attached("memory", sink)], wall_clock=lambda: 1_000.0, digest_key=digest_key)
-    runtime = ProxyRuntime(upstream, RuntimeOptions(policies, auditor=auditor, **options))
-    await runtime.refresh_catalog()
-    return runtime, next(iter(runtime.catalog().items))
+WRITES = CallPolicy(retry=RetryPolicy(attempts=1))
 
 
 def phases(sink: AuditMemory) -> list[tuple[str, str]]:
@@ -55,9 +35,9 @@ def phases(sink: AuditMemory) -> list[tuple[str, str]]:
 @requirement("ACCESS-60")
 async def test_a_record_names_the_key_and_the_address_of_the_caller() -> None:
     sink = AuditMemory()
-    runtime, tool_id = await runtime_with(Server("ok"), sink)
+    audited = Audited(Server("ok"), sink, policy=WRITES)
     caller = CallContext(Identity("owner_1", ("*",), "laptop"), "req_1", "s", source="192.0.2.7")
-    await runtime.execute(tool_id, {"text": "hi"}, caller)
+    await audited.call(context=caller)
     assert [(record.key_id, record.source) for record in sink.records] == 2 * [("laptop", "192.0.2.7")]
 
 
@@ -71,12 +51,12 @@ async def test_a_call_that_may_write_leaves_an_intent_that_pairs_with_its_end() 
             at_the_server.extend(sink.records)
             return await super()._answer(name, arguments, context)
 
-    runtime, tool_id = await runtime_with(Watching("ok"), sink)
+    audited = Audited(Watching("ok"), sink, policy=WRITES)
     for _ in range(2):
-        await runtime.execute(tool_id, {"text": "hi"}, OWNER)
+        await audited.call()
     first, end, second, _ = sink.records
     assert at_the_server[0] == first  # kept before the call left
-    assert (first.phase, first.tool_id, first.arguments) == ("intent", tool_id, end.arguments)
+    assert (first.phase, first.tool_id, first.arguments) == ("intent", audited.tool_id, end.arguments)
     assert (first.transport, first.protocol, first.tool) == ("none", "none", "none")
     assert (end.phase, end.call_id) == ("end", first.call_id)
     assert second.call_id != first.call_id
@@ -89,10 +69,10 @@ async def test_a_call_is_refused_and_not_made_if_its_intent_is_not_kept() -> Non
             """Fails only when it has to write."""
 
     sink, server = Full(), Server("ok")
-    runtime, tool_id = await runtime_with(server, sink)
+    audited = Audited(server, sink, policy=WRITES)
     sink.broken = True
     with pytest.raises(Forbidden, match="Nothing was run"):
-        await runtime.execute(tool_id, {"text": "hi"}, OWNER)
+        await audited.call()
     assert server.calls == []
 
 
@@ -109,15 +89,13 @@ class PatientButFull(AuditMemory):
 @requirement("ACCESS-62")
 async def test_the_end_of_a_call_whose_intent_was_not_kept_says_that_it_never_left() -> None:
     sink, server = PatientButFull(), Server("ok")
-    runtime, tool_id = await runtime_with(server, sink)
+    audited = Audited(server, sink, policy=WRITES)
     with pytest.raises(Forbidden):
-        await runtime.execute(tool_id, {"text": "hi"}, OWNER)
-    auditor = runtime._auditor
-    assert auditor is not None
-    await auditor.aclose()
+        await audited.call()
+    await audited.auditor.aclose()
     (record,) = sink.records
     assert (record.outcome, record.code, record.transport, record.phase) == ("denied", "FORBIDDEN", "none", "end")
-    assert auditor.refused == {"memory": 1}
+    assert audited.auditor.refused == {"memory": 1}
     assert server.calls == []
 
 
@@ -134,8 +112,8 @@ async def test_the_end_of_a_call_whose_intent_was_not_kept_says_that_it_never_le
 )
 async def test_a_hint_of_a_server_alone_does_not_make_a_tool_read_only(policy: CallPolicy, intents: int) -> None:
     sink = AuditMemory()
-    runtime, tool_id = await runtime_with(Server("ok"), sink, policy)
-    await runtime.execute(tool_id, {"text": "hi"}, OWNER)
+    audited = Audited(Server("ok"), sink, policy=policy)
+    await audited.call()
     assert phases(sink).count(("execute", "intent")) == intents
 
 
@@ -143,8 +121,8 @@ async def test_a_hint_of_a_server_alone_does_not_make_a_tool_read_only(policy: C
 async def test_a_tool_without_a_declaration_may_write_whoever_listed_it() -> None:
     sink = AuditMemory()
     upstream = StubUpstream([{"name": "pay", "inputSchema": SCHEMA}], name="raw")
-    runtime, tool_id = await runtime_with(upstream, sink, CallPolicy(hints_hold=True))
-    await runtime.execute(tool_id, {"text": "hi"}, OWNER)
+    audited = Audited(upstream, sink, policy=CallPolicy(hints_hold=True))
+    await audited.call()
     assert phases(sink) == [("execute", "intent"), ("execute", "end")]
 
 
@@ -158,29 +136,19 @@ async def test_a_call_that_a_plugin_sends_to_another_tool_does_not_keep_the_hint
     sink = AuditMemory()
     look = {"name": "look", "inputSchema": SCHEMA, "annotations": {"readOnlyHint": True}}
     upstream = StubUpstream([look], name="raw")
-    plugins = PluginChain({GLOBAL: [Installed("elsewhere", Elsewhere(PluginConfig()), 1, True)]}, lambda: 0.0)
-    runtime, tool_id = await runtime_with(upstream, sink, CallPolicy(hints_hold=True), plugins=plugins)
-    await runtime.execute(tool_id, {"text": "hi"}, OWNER)
+    plugins = everywhere("elsewhere", Elsewhere(PluginConfig()))
+    audited = Audited(upstream, sink, policy=CallPolicy(hints_hold=True), plugins=plugins)
+    await audited.call()
     assert phases(sink) == [("execute", "intent"), ("execute", "end")]
 
 
 @requirement("ACCESS-62")
 async def test_a_result_from_the_cache_needs_no_intent() -> None:
     sink = AuditMemory()
-    policy = CallPolicy(cached_tools=["*"])
-    runtime, tool_id = await runtime_with(Server("ok"), sink, policy)
+    audited = Audited(Server("ok"), sink, policy=CallPolicy(cached_tools=["*"]))
     for _ in range(2):
-        await runtime.execute(tool_id, {"text": "hi"}, OWNER)
+        await audited.call()
     assert phases(sink) == [("execute", "intent"), ("execute", "end"), ("execute", "end")]
-
-
-@requirement("ACCESS-61")
-async def test_with_a_key_arguments_are_recorded_as_an_hmac_that_its_owner_can_check() -> None:
-    sink = AuditMemory()
-    runtime, tool_id = await runtime_with(Server("ok"), sink, digest_key=KEY)
-    await runtime.execute(tool_id, {"text": "hi"}, OWNER)
-    expected = hmac.new(KEY.encode(), b'{"text":"hi"}', hashlib.sha256).hexdigest()
-    assert {record.arguments for record in sink.records} == {f"hmac:{expected}"}
 
 
 class Owner:
@@ -197,27 +165,25 @@ class Owner:
 async def test_a_decision_on_a_call_that_waits_is_a_record_of_its_own(answer: Exception | None, outcome: str) -> None:
     sink = AuditMemory()
     access = AccessPolicy([AccessRule("raw:echo", approval="always")])
-    runtime, tool_id = await runtime_with(Server("ok"), sink, access=access)
+    audited = Audited(Server("ok"), sink, policy=WRITES, access=access)
     context = replace(OWNER, approver=Owner(answer))
     try:
-        await runtime.execute(tool_id, {"text": "hi"}, context)
+        await audited.call(context=context)
     except Forbidden:
         assert answer is not None
-    auditor = runtime._auditor
-    assert auditor is not None
-    await auditor.aclose()
+    await audited.auditor.aclose()
     decision = next(record for record in sink.records if record.operation == "approval")
     end = next(record for record in sink.records if (record.operation, record.phase) == ("execute", "end"))
-    assert (decision.outcome, decision.tool_id, decision.actor) == (outcome, tool_id, "owner_1")
+    assert (decision.outcome, decision.tool_id, decision.actor) == (outcome, audited.tool_id, "owner_1")
     assert (decision.call_id, decision.arguments) == (end.call_id, end.arguments)
 
 
 @requirement("ACCESS-61")
-async def test_the_program_of_the_manual_computes_what_the_log_has() -> None:
+async def test_with_a_key_the_program_of_the_manual_computes_the_digest_that_the_log_has() -> None:
     sink = AuditMemory()
-    runtime, tool_id = await runtime_with(Server("ok"), sink, digest_key=KEY)
-    await runtime.execute(tool_id, {"text": "hi"}, OWNER)
-    manual = (ROOT / "docs" / "operations.md").read_text()
+    audited = Audited(Server("ok"), sink, policy=WRITES, digest_key=KEY)
+    await audited.call()
+    manual = (ROOT / "docs" / "operations" / "audit.md").read_text()
     (program,) = re.findall(r"python3 - \"\$AUDIT_KEY\" .*<<'END'\n(.*?)^END$", manual, re.DOTALL | re.MULTILINE)
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", program, KEY, '{"text": "hi"}', stdout=asyncio.subprocess.PIPE
@@ -232,16 +198,14 @@ async def test_a_call_waits_for_a_sink_that_hangs_no_longer_than_its_time_before
 ) -> None:
     monkeypatch.setattr(audited_call, "BEFORE_S", 0.05)
     sink, server = AuditMemory(), Server("ok")
-    runtime, tool_id = await runtime_with(server, sink)
+    audited = Audited(server, sink, policy=WRITES)
     sink.gate = asyncio.Event()
     async with asyncio.timeout(30):
         with pytest.raises(Forbidden, match="Nothing was run"):
-            await runtime.execute(tool_id, {"text": "hi"}, OWNER)
-    auditor = runtime._auditor
-    assert auditor is not None
-    assert (server.calls, auditor.refused) == ([], {"memory": 1})
+            await audited.call()
+    assert (server.calls, audited.auditor.refused) == ([], {"memory": 1})
     sink.gate.set()
-    await auditor.aclose()
+    await audited.auditor.aclose()
 
 
 @requirement("ACCESS-69")
@@ -254,7 +218,7 @@ async def test_a_result_is_withheld_when_its_record_is_not_kept_in_time(monkeypa
             sink.gate = asyncio.Event()
             return await super()._answer(name, arguments, context)
 
-    runtime, tool_id = await runtime_with(HangsMeanwhile("ok"), sink)
+    audited = Audited(HangsMeanwhile("ok"), sink, policy=WRITES)
     async with asyncio.timeout(30):
         with pytest.raises(UpstreamError, match="withheld"):
-            await runtime.execute(tool_id, {"text": "hi"}, OWNER)
+            await audited.call()

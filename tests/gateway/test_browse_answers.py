@@ -1,13 +1,14 @@
 """The order, the number and the hint of the cards that a runtime gives."""
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
 import pytest
 
 from tests.support.requirement import requirement
+from tests.support.runtimes import refreshed
 from wicketgate.access.identity import Identity
 from wicketgate.call_state import Step
 from wicketgate.catalog.card import card_json, render_cards
@@ -18,7 +19,7 @@ from wicketgate.gateway.browsing import Browse
 from wicketgate.gateway.options import RuntimeOptions
 from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.ports import CallContext
-from wicketgate.storage.memory_store import MemorySessionStore
+from wicketgate.storage.seen_cards import MemorySessionStore
 from wicketgate.tokens import shipped_token_counter
 from wicketgate.upstreams.embedded import StubUpstream
 
@@ -48,9 +49,7 @@ async def runtime_of(
         return {"content": [{"type": "text", "text": name}]}
 
     fleet = MultiplexUpstream([StubUpstream(tools(named), run, name=server) for server, named in servers.items()])
-    runtime = ProxyRuntime(fleet, options, **more)
-    await runtime.refresh_catalog()
-    return runtime
+    return await refreshed(ProxyRuntime(fleet, options, **more))
 
 
 def names(browse: Browse) -> list[str]:
@@ -64,9 +63,9 @@ class Watched(MemorySessionStore):
         super().__init__(lambda: 0.0)
         self.asked = 0
 
-    async def update(self, session: str, ids: Collection[str], step: Step[T]) -> T:
+    def update(self, session: str, step: Step[T]) -> T:
         self.asked += 1
-        return await super().update(session, ids, step)
+        return super().update(session, step)
 
 
 @requirement("BROWSE-17", "CARD-25")
@@ -75,7 +74,7 @@ async def test_each_answer_of_a_session_has_its_best_card_first_and_its_own_scor
     for query in ("customer", "invoices of a customer pay", "customer", "delete a customer"):
         browse = await runtime.browse_query(query, None, OWNER)
         ranked = [(card.id, card.score) for card in browse.cards]
-        assert ranked == runtime.rank(query, len(ranked), OWNER)
+        assert ranked == runtime.browsing.rank(query, len(ranked), OWNER)
         assert ranked == sorted(ranked, key=lambda pair: (-(pair[1] or 0), pair[0]))
     assert names(await runtime.browse_query("pay an invoice", None, OWNER))[0] == "pay_invoice"
 
@@ -116,7 +115,7 @@ async def test_in_cache_stable_order_cards_stay_as_they_were_and_the_hint_names_
     again = await runtime.browse_query("invoices of a customer pay", 4, STABLE)
     frozen = {card.id: card for card in first.cards}
     assert [card for card in again.cards if card.id in frozen] == sorted(frozen.values(), key=lambda card: card.id)
-    ranked = [tool_id for tool_id, _ in runtime.rank("invoices of a customer pay", 3, STABLE)]
+    ranked = [tool_id for tool_id, _ in runtime.browsing.rank("invoices of a customer pay", 3, STABLE)]
     assert again.hint == f"Best for this query: {', '.join(ranked)}."
     assert ranked[0].startswith("crm:pay_invoice")
     # The prefix of the text is the same bytes.
@@ -210,9 +209,8 @@ async def test_a_clear_winner_and_a_single_tool_come_with_the_call_of_it() -> No
     long = with_arguments("long", "Adjusts.", **{f"name_{'x' * 50}_{n}": word for n in range(20)})
     others = [with_arguments(f"weather_{n}", "Reads the weather.", city=word) for n in range(12)]
     fleet = MultiplexUpstream([StubUpstream([issue, wide, long, *others], no_call, name="git")])
-    runtime = ProxyRuntime(fleet)
-    await runtime.refresh_catalog()
-    call, best = "create_issue(owner, title, labels?: integer)", runtime.rank("open an issue", 1, OWNER)[0][0]
+    runtime = await refreshed(ProxyRuntime(fleet))
+    call, best = "create_issue(owner, title, labels?: integer)", runtime.browsing.rank("open an issue", 1, OWNER)[0][0]
     found = await runtime.browse_query("open an issue", None, OWNER)
     assert (found.hint, found.text.split("\n")[-1]) == (call, call)
     assert (await runtime.browse_query("open an issue", None, STABLE)).hint == f"Best for this query: {best}. {call}"

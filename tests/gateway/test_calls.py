@@ -25,12 +25,13 @@ from wicketgate.fleet.breaker import BreakerPolicy
 from wicketgate.fleet.member import Member, MultiplexUpstream, UpstreamLimits
 from wicketgate.gateway.audited_call import AuditedCall
 from wicketgate.gateway.calls import CalledTool, Calls
-from wicketgate.gateway.carried_errors import pack_error, unpack_error
+from wicketgate.gateway.kept_calls import plain, raised
 from wicketgate.gateway.options import CallPolicy, RetryPolicy, RuntimePolicies
 from wicketgate.gateway.snapshot import Snapshot
 from wicketgate.ports import CallContext, InputAnswers, SilentCaller
-from wicketgate.storage.memory_quota import MemoryQuotaStore
+from wicketgate.storage.memory import MemoryStore
 from wicketgate.storage.memory_results import MemoryResultStore
+from wicketgate.storage.quotas import StoredQuotas
 from wicketgate.tokens import TokenCounter, shipped_token_counter
 from wicketgate.upstreams.embedded import StubUpstream
 
@@ -77,7 +78,7 @@ def call(tokens: TokenCounter) -> Call:
         calls = Calls(
             MultiplexUpstream([member or Member(upstream)]),
             RuntimePolicies({"shaky": policy}),
-            quota=MemoryQuotaStore(lambda: 0.0),
+            quota=StoredQuotas(MemoryStore(lambda: 0.0)),
             results=cache or MemoryResultStore(lambda: 0.0),
             in_force=lambda: (catalog, AccessPolicy()),
             now=lambda: 0.0,
@@ -165,9 +166,9 @@ async def test_a_caller_may_repeat_only_what_cannot_be_done_twice(
     body = failure.value.as_dict()
     assert body["retryable"] is retryable
     assert ("whether it took effect is not known" not in body["message"]) is is_known
-    carried = unpack_error(json.loads(json.dumps(pack_error(failure.value))))
-    assert isinstance(carried, GatewayError)
-    assert carried.as_dict() == body
+    elsewhere = raised(json.loads(json.dumps(plain(failure.value))))
+    assert isinstance(elsewhere, GatewayError)
+    assert elsewhere.as_dict() == body
 
 
 @requirement("EXEC-15")
@@ -201,9 +202,8 @@ async def test_a_result_is_not_kept_where_an_upstream_marks_the_call_as_question
 
     cache = MemoryResultStore(lambda: 0.0)
     upstream = Unassignable(annotations={"readOnlyHint": True})
-    policy = CallPolicy(cached_tools=["*"])
-    assert await call(upstream, policy, cache) == ("1", False)
-    assert await call(upstream, policy, cache) == ("2", False)
+    assert await call(upstream, KEPT, cache) == ("1", False)
+    assert await call(upstream, KEPT, cache) == ("2", False)
 
 
 @requirement("EXEC-15")
@@ -258,47 +258,46 @@ async def test_what_may_change_things_fails_or_was_not_named_is_never_kept(
 async def test_the_cache_is_bounded(call: Call) -> None:
     cache = MemoryResultStore(lambda: 0.0, max_results=2)
     upstream = Shaky(annotations={"readOnlyHint": True})
-    policy = CallPolicy(cached_tools=["*"])
-    answers = [await call(upstream, policy, cache, n=n) for n in (1, 2, 3, 3, 2, 1)]
+    answers = [await call(upstream, KEPT, cache, n=n) for n in (1, 2, 3, 3, 2, 1)]
     assert [cached for _, cached in answers] == [False, False, False, True, True, False]
 
 
+KEPT = CallPolicy(cached_tools=["*"])
+SHARED = replace(KEPT, cache_shared=True)
 BOB = replace(CONTEXT, identity=Identity("bob", ("*",)))
+ANSWERED = replace(CONTEXT, answers=InputAnswers({"q": {"action": "accept"}}, None))
+NOW, LATER = (replace(CONTEXT, caller=RecordingCaller(when)) for when in ("now", "later"))
+PAGES = SilentCaller({"extensions": {"io.modelcontextprotocol/ui": {}}})
 
 
 @requirement("EXEC-16")
-async def test_a_kept_result_is_for_the_actor_who_got_it(call: Call) -> None:
-    cache = MemoryResultStore(lambda: 0.0)
-    upstream = Shaky(annotations={"readOnlyHint": True})
-    policy = CallPolicy(cached_tools=["*"])
-    assert await call(upstream, policy, cache) == ("1", False)
-    assert await call(upstream, policy, cache, context=BOB) == ("2", False)
-    assert await call(upstream, policy, cache) == ("1", True)
-    assert await call(upstream, policy, cache, context=BOB) == ("2", True)
-
-
-@requirement("EXEC-16")
-async def test_a_shared_cache_gives_one_actors_result_to_another(call: Call) -> None:
-    cache = MemoryResultStore(lambda: 0.0)
-    upstream = Shaky(annotations={"readOnlyHint": True})
-    policy = CallPolicy(cached_tools=["*"], cache_shared=True)
-    assert await call(upstream, policy, cache) == ("1", False)
-    assert await call(upstream, policy, cache, context=BOB) == ("1", True)
-
-
-@requirement("EXEC-16")
-@pytest.mark.parametrize("shared", [False, True])
-async def test_a_second_attempt_with_answers_is_neither_kept_nor_answered_from_what_was_kept(
-    call: Call, shared: bool
+@pytest.mark.parametrize(
+    ("policy", "calls"),
+    [
+        (KEPT, [(CONTEXT, "1", False), (BOB, "2", False), (CONTEXT, "1", True), (BOB, "2", True)]),
+        (SHARED, [(CONTEXT, "1", False), (BOB, "1", True)]),
+        *(
+            (policy, [(ANSWERED, "1", False), (CONTEXT, "2", False), (ANSWERED, "3", False), (CONTEXT, "2", True)])
+            for policy in (KEPT, SHARED)
+        ),
+        (KEPT, [(CONTEXT, "1", False), (NOW, "2", False), (LATER, "3", False), (CONTEXT, "1", True)]),
+        (
+            SHARED,
+            [
+                (CONTEXT, "1", False),
+                (replace(CONTEXT, caller=PAGES), "2", False),
+                (replace(BOB, caller=PAGES), "2", True),
+            ],
+        ),
+    ],
+    ids=["of an actor", "shared", "second attempt", "second attempt, shared", "way to be asked", "capabilities"],
+)
+async def test_a_kept_result_is_for_callers_who_would_get_the_same(
+    call: Call, policy: CallPolicy, calls: list[tuple[CallContext, str, bool]]
 ) -> None:
-    cache = MemoryResultStore(lambda: 0.0)
-    upstream = Shaky(annotations={"readOnlyHint": True})
-    policy = CallPolicy(cached_tools=["*"], cache_shared=shared)
-    answered = replace(CONTEXT, answers=InputAnswers({"q": {"action": "accept"}}, None))
-    assert await call(upstream, policy, cache, context=answered) == ("1", False)
-    assert await call(upstream, policy, cache) == ("2", False)
-    assert await call(upstream, policy, cache, context=answered) == ("3", False)
-    assert await call(upstream, policy, cache) == ("2", True)
+    cache, upstream = MemoryResultStore(lambda: 0.0), Shaky(annotations={"readOnlyHint": True})
+    given = [await call(upstream, policy, cache, context=context) for context, *_ in calls]
+    assert given == [(number, is_kept) for _, number, is_kept in calls]
 
 
 class Asking(Shaky):
@@ -332,32 +331,8 @@ async def test_a_caller_who_is_not_asked_hears_the_server_and_shares_what_is_kep
 
     cache = MemoryResultStore(lambda: 0.0)
     upstream = Telling(annotations={"readOnlyHint": True})
-    policy = CallPolicy(cached_tools=["*"])
     caller = RecordingCaller("now", {"action": "accept"})
     context = replace(CONTEXT, caller=caller)
-    assert await call(upstream, policy, cache, context=context) == ("1", False)
-    assert await call(upstream, policy, cache, context=context) == ("1", True)
+    assert await call(upstream, KEPT, cache, context=context) == ("1", False)
+    assert await call(upstream, KEPT, cache, context=context) == ("1", True)
     assert caller.told == [("progress", 1, 2, "half"), ("log", "info", "at work", None)]
-
-
-@requirement("EXEC-16")
-async def test_what_a_server_gave_a_client_that_cannot_be_asked_is_not_given_to_one_that_can(call: Call) -> None:
-    cache = MemoryResultStore(lambda: 0.0)
-    upstream = Shaky(annotations={"readOnlyHint": True})
-    policy = CallPolicy(cached_tools=["*"])
-    assert await call(upstream, policy, cache) == ("1", False)
-    for number, answers in (("2", "now"), ("3", "later")):
-        context = replace(CONTEXT, caller=RecordingCaller(answers))  # type: ignore[arg-type]
-        assert await call(upstream, policy, cache, context=context) == (number, False)
-    assert await call(upstream, policy, cache) == ("1", True)
-
-
-@requirement("EXEC-16")
-async def test_what_a_server_gave_a_client_of_certain_capabilities_is_for_clients_of_the_same(call: Call) -> None:
-    cache = MemoryResultStore(lambda: 0.0)
-    upstream = Shaky(annotations={"readOnlyHint": True})
-    policy = CallPolicy(cached_tools=["*"], cache_shared=True)
-    pages = replace(CONTEXT, caller=SilentCaller({"extensions": {"io.modelcontextprotocol/ui": {}}}))
-    assert await call(upstream, policy, cache) == ("1", False)
-    assert await call(upstream, policy, cache, context=pages) == ("2", False)
-    assert await call(upstream, policy, cache, context=replace(pages, identity=BOB.identity)) == ("2", True)

@@ -8,6 +8,7 @@ import pytest
 
 from tests.gateway.test_audit import OWNER, SCHEMA
 from tests.support.requirement import requirement
+from tests.support.runtimes import refreshed
 from wicketgate.errors import ArgsInvalid, NotAdmitted, UpstreamLost, UpstreamUnavailable
 from wicketgate.gateway.options import CallPolicy, RetryPolicy, RuntimeOptions, RuntimePolicies
 from wicketgate.gateway.runtime import ProxyRuntime
@@ -42,8 +43,7 @@ class Steps:
 
     async def execute(self, args: Mapping[str, Any], **policy: Any) -> None:
         calls = CallPolicy(retry=RetryPolicy(attempts=2, base_s=0.0), **policy)
-        runtime = ProxyRuntime(self.upstream, RuntimeOptions(RuntimePolicies(default_call=calls)))
-        await runtime.refresh_catalog()
+        runtime = await refreshed(ProxyRuntime(self.upstream, RuntimeOptions(RuntimePolicies(default_call=calls))))
         await runtime.execute(next(iter(runtime.catalog().items)), args, self.context)
 
 

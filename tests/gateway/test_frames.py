@@ -9,28 +9,16 @@ from typing import Any
 import pytest
 
 import wicketgate
+from tests.support.door import ERAS, Door
+from tests.support.service import running_service
 from wicketgate.access.identity import Identity
 from wicketgate.config.settings import Settings
-from wicketgate.faces.gateway import GatewayFace
-from wicketgate.faces.namespaced import NamespacedFace
-from wicketgate.faces.operations import Operations
-from wicketgate.faces.registry import RegistryFace
-from wicketgate.faces.transparent import TransparentFace
-from wicketgate.fleet.member import MultiplexUpstream
 from wicketgate.gate import Gate
-from wicketgate.gateway.options import RuntimeOptions
-from wicketgate.gateway.plugin_chain import GLOBAL, Installed, PluginChain
-from wicketgate.gateway.runtime import ProxyRuntime
-from wicketgate.plugin_api import MiddlewarePlugin, PluginConfig, SecurityPlugin
 from wicketgate.ports import CallContext
 from wicketgate.upstreams.embedded import StubUpstream
 
 ROOT = f"{Path(wicketgate.__file__).parent}/"
 CONTEXT = CallContext(Identity("owner_1", ("*",)), "trace-1", "s")
-PLUGINS = PluginChain(
-    {GLOBAL: [Installed("one", SecurityPlugin(PluginConfig())), Installed("two", MiddlewarePlugin(PluginConfig()))]},
-    lambda: 0.0,
-)
 
 
 class Counting(StubUpstream):
@@ -52,28 +40,6 @@ class Counting(StubUpstream):
         return {"content": []}
 
 
-@pytest.mark.parametrize(("plugins", "most"), [(None, 8), (PLUGINS, 9)], ids=["plain", "plugins"])
-@pytest.mark.parametrize("name", ["GatewayFace", "TransparentFace", "RegistryFace", "NamespacedFace"])
-async def test_a_call_crosses_few_frames(name: str, plugins: PluginChain | None, most: int) -> None:
-    upstream = Counting()
-    fleet = MultiplexUpstream([upstream])
-    runtime = ProxyRuntime(fleet, RuntimeOptions(plugins=plugins))
-    await runtime.refresh_catalog()
-    (tool_id,) = runtime.catalog().items
-    match name:
-        case "GatewayFace":
-            result = await GatewayFace(runtime).call("tool_execute", {"tool_id": tool_id}, CONTEXT)
-        case "TransparentFace":
-            result = await TransparentFace(runtime).call("tool_execute", {"tool_id": tool_id}, CONTEXT)
-        case "RegistryFace":
-            result = await RegistryFace(Operations(runtime)).call("call", {"operation": "stub/get"}, CONTEXT)
-        case _:
-            result = await NamespacedFace(runtime, fleet.statuses).call("stub__get", {}, CONTEXT)
-    assert not result.is_error
-    assert upstream.frames[-1] == f"{name}.call"
-    assert len(upstream.frames) <= most, upstream.frames
-
-
 @pytest.mark.parametrize("name", ["gateway", "transparent", "registry", "namespaced"])
 async def test_a_call_through_a_gate_crosses_few_frames_up_to_the_upstream(name: str) -> None:
     upstream = Counting()
@@ -90,4 +56,13 @@ async def test_a_call_through_a_gate_crosses_few_frames_up_to_the_upstream(name:
         result = await gate.faces[name].surface.call(tool, args, CONTEXT)
     assert not result.is_error
     assert any(frame.startswith("Member.") for frame in upstream.frames)
+    assert len(upstream.frames) <= 8, upstream.frames
+
+
+@ERAS
+async def test_a_namespaced_call_through_the_door_crosses_few_frames_of_the_library(era: str) -> None:
+    upstream = Counting()
+    async with running_service(upstreams=[upstream]) as service:
+        await (await Door(service, era).open()).call("stub__get")
+    assert upstream.frames[-1] == "DirectDoor.answer"
     assert len(upstream.frames) <= 10, upstream.frames

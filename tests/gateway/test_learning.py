@@ -3,21 +3,24 @@
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from tests.support.clock import Clock
 from tests.support.effort import bounded_effort
 from tests.support.requirement import requirement
 from wicketgate.access.identity import Identity
 from wicketgate.catalog.learned_words import DAY_S, HALF_LIFE_S, Lesson
 from wicketgate.errors import GatewayError, HydrateFailed, RateLimited
 from wicketgate.fleet.member import MultiplexUpstream
-from wicketgate.gateway.learning import Browses, LearnScope
+from wicketgate.gateway.learning import Browses, Learning, LearnScope
 from wicketgate.gateway.options import RuntimeOptions, RuntimePolicies
 from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.ports import CallContext, LearnedRows, LearnedStore, session_key
-from wicketgate.storage.memory_learned import MemoryLearnedStore
+from wicketgate.storage.learned_words import StoredLearnedWords
+from wicketgate.storage.memory import MemoryStore
 from wicketgate.upstreams.embedded import StubUpstream
 
 BOUND_S = 30.0
@@ -37,13 +40,6 @@ TOOLS = [
 QUERY = "search the catalog for blockbusters"
 
 
-class Clock:
-    time = 1_000_000.0
-
-    def __call__(self) -> float:
-        return self.time
-
-
 async def answer(name: str, arguments: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]:
     if arguments.get("text") == "fail":
         return {"content": [{"type": "text", "text": "no"}], "isError": True}
@@ -61,8 +57,8 @@ class Setting:
         tools: Sequence[Mapping[str, Any]] = TOOLS,
         **policies: Any,
     ) -> None:
-        self.clock = Clock()
-        self.store = store or MemoryLearnedStore(self.clock)
+        self.clock = Clock(1_000_000.0)
+        self.store = store or StoredLearnedWords(MemoryStore(), shared=False, now=self.clock)
         self.upstream = StubUpstream(list(tools), answer, name="media")
         self.runtime = ProxyRuntime(
             MultiplexUpstream([self.upstream]),
@@ -87,7 +83,7 @@ class Setting:
         return [self.runtime.catalog().items[card.id].upstream_name for card in best if card.kind == "tool"]
 
     def scores(self, query: str, actor: str = "ann") -> dict[str, float]:
-        return dict(self.runtime.rank(query, 50, self.context(actor)))
+        return dict(self.runtime.browsing.rank(query, 50, self.context(actor)))
 
     async def runs(self, name: str, actor: str = "ann", *, text: str = "", session: str = "s", **more: Any) -> None:
         await self.runtime.execute(self.id_of(name), {"text": text}, self.context(actor, session), **more)
@@ -166,7 +162,7 @@ async def test_a_browse_teaches_a_tool_once_and_the_latest_browse_counts() -> No
     words = (await here.learned())["ann", here.id_of("search_people")]
     assert "musical" in words
     assert "sequel" not in words
-    here.clock.time += 2 * 3_600
+    here.clock.now += 2 * 3_600
     await here.runs("search_people")
     assert "sequel" not in (await here.learned())["ann", here.id_of("search_people")], "too long ago"
 
@@ -236,7 +232,7 @@ async def test_what_was_learned_fades() -> None:
     here = await Setting().ready()
     await here.teach(QUERY, "search_titles", times=4)
     (fresh,) = here.scores("blockbusters").values()
-    here.clock.time += 2 * HALF_LIFE_S + DAY_S
+    here.clock.now += 2 * HALF_LIFE_S + DAY_S
     (old,) = here.scores("blockbusters").values()
     assert 0 < old < 0.7 * fresh
 
@@ -269,11 +265,11 @@ async def test_only_stems_reach_the_store() -> None:
     }
 
 
-class SlowStore(MemoryLearnedStore):
+class SlowStore(StoredLearnedWords):
     """Holds lessons until it is let go."""
 
     def __init__(self) -> None:
-        super().__init__(Clock())
+        super().__init__(MemoryStore(), shared=False, now=Clock(1_000_000.0))
         self.go = asyncio.Event()
         self.batches: list[int] = []
 
@@ -284,29 +280,75 @@ class SlowStore(MemoryLearnedStore):
 
 
 @requirement("BROWSE-51")
-async def test_no_call_waits_for_the_store_and_its_end_does() -> None:
+async def test_no_call_waits_for_the_store_and_its_end_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("wicketgate.gateway.learning._MAX_WAITING", 100)
     store = SlowStore()
     here = await Setting(store=store).ready()
     async with asyncio.timeout(BOUND_S):
-        for _ in range(1_200):
+        for _ in range(120):
             await here.ranks(QUERY)
             await here.runtime.execute(here.id_of("search_titles"), {}, here.context())
             await asyncio.sleep(0)
     assert await here.ranks("blockbusters") == []
     store.go.set()
     await here.runtime.aclose()
-    assert store.batches == [1, 1_000], "one batch, and no more than wait"
+    assert store.batches == [1, 100], "one batch, and no more than wait"
     assert len(await here.learned()) == 1
 
 
-class BrokenStore(MemoryLearnedStore):
+class HalfStore(StoredLearnedWords):
+    """Does not count the first of several lessons."""
+
+    async def learn(self, lessons: Sequence[Lesson], since: int) -> LearnedRows | None:
+        if len(lessons) < 2:
+            return await super().learn(lessons, since)
+        rows = await super().learn(lessons[1:], since)
+        assert rows is not None
+        return replace(rows, left=lessons[:1])
+
+
+@requirement("BROWSE-74", "BROWSE-106")
+@pytest.mark.parametrize("patient", [True, False])
+async def test_lessons_that_the_store_gives_back_are_counted_later_and_the_others_once(patient: bool) -> None:
+    learning = Learning(HalfStore(MemoryStore(), shared=False, now=Clock(1_000_000.0)), "actor", patient=patient)
+    context = CallContext(Identity("ann", ("*",)), "-", session_key("test", "ann", "s"))
+    for tool_id in ("a:x", "a:y"):
+        learning.browsed(context, "blockbusters", ["a:first", tool_id])
+        learning.ran(context, tool_id)
+    await learning.settle()
+    await learning.aclose()
+    rows = await learning._store.learn((), 0)
+    assert rows is not None
+    kept = {"a:x", "a:y"} if patient else {"a:y"}
+    assert {(tool_id, words.runs) for _, tool_id, words in rows.rows} == {(tool_id, 1.0) for tool_id in kept}
+    assert learning.dropped == (0 if patient else 1)
+
+
+@requirement("BROWSE-48", "BROWSE-105")
+async def test_words_that_the_store_evicted_are_forgotten_after_a_tenth_more() -> None:
+    rows = MemoryStore()
+    here, other = (StoredLearnedWords(rows, shared=True, now=Clock(1_000_000.0), max_size=1_000) for _ in range(2))
+    learning = Learning(here, "all")
+    ids: set[str] = set()
+    for start in range(0, 900, 30):
+        await other.learn([Lesson("mallory", f"m:{start + n}", (f"w{start + n}",)) for n in range(30)], 0)
+        learning._looked_at = float("-inf")
+        learning.words(CallContext(Identity("ann", ("*",)), "-", session_key("test", "ann", "s")))
+        await learning.settle()
+        ids = set(learning._actors["mallory"]._tools)
+        assert len(ids) <= 500 + 50 + 60
+    assert "m:899" in ids
+    assert "m:0" not in ids
+
+
+class BrokenStore(StoredLearnedWords):
     async def learn(self, lessons: Sequence[Lesson], since: int) -> LearnedRows | None:
         raise OSError("/secret/path")
 
 
 @requirement("BROWSE-51")
 async def test_a_store_with_a_fault_loses_learning_only(caplog: pytest.LogCaptureFixture) -> None:
-    here = await Setting(store=BrokenStore()).ready()
+    here = await Setting(store=BrokenStore(MemoryStore(), shared=False)).ready()
     with caplog.at_level(logging.INFO, "wicketgate.learning"):
         await here.teach(QUERY, "search_titles", times=3)
     assert [record.getMessage() for record in caplog.records] == [
@@ -382,7 +424,7 @@ def test_a_runtime_learns_if_it_is_told_to_on_one_loop_after_the_other() -> None
 
 @requirement("BROWSE-48")
 def test_remembered_browses_are_bounded_and_an_actor_pushes_out_only_its_own() -> None:
-    browses = Browses(Clock(), max_sessions=20, max_per_actor=10)
+    browses = Browses(Clock(1_000_000.0), max_sessions=20, max_per_actor=10)
     key = session_key("test", "ann", "s")
     browses.note(key, QUERY, ["a:b"])
     for number in range(1_000):
@@ -400,7 +442,7 @@ def test_remembered_browses_are_bounded_and_an_actor_pushes_out_only_its_own() -
 
 @requirement("BROWSE-48")
 def test_of_actors_with_equally_many_sessions_the_one_that_browsed_longest_ago_gives_way() -> None:
-    browses = Browses(Clock(), max_sessions=3)
+    browses = Browses(Clock(1_000_000.0), max_sessions=3)
     sessions = {actor: session_key("test", actor, "s") for actor in ("ann", "bob", "cid", "dan")}
     for actor in ("ann", "bob", "cid", "ann", "dan"):
         browses.note(sessions[actor], "blockbusters", ["a:x"])

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.support.requirement import requirement
+from tests.support.until import until
 from wicketgate.fleet.member import MultiplexUpstream
 from wicketgate.gateway.lifecycle import Lifecycle
 from wicketgate.gateway.options import RuntimeOptions, RuntimePolicies
@@ -49,12 +50,6 @@ def build(
     return Lifecycle(fleet, runtime, start_deadline_s=deadline_s), runtime
 
 
-async def eventually(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30):
-        while not condition():
-            await asyncio.sleep(0.005)
-
-
 @requirement("OPS-10")
 async def test_it_is_ready_when_every_upstream_had_its_turn_and_no_more_once_it_stops() -> None:
     slow = Changing("slow")
@@ -62,7 +57,7 @@ async def test_it_is_ready_when_every_upstream_had_its_turn_and_no_more_once_it_
     lifecycle, runtime = build(Changing("quick"), slow)
     assert not lifecycle.ready()
     async with lifecycle.running():
-        await eventually(lambda: len(runtime.catalog().items) == 1)
+        await until(lambda: len(runtime.catalog().items) == 1)
         assert not lifecycle.ready()
         slow.gate.set()
         await lifecycle.wait_ready()
@@ -108,8 +103,8 @@ async def test_a_change_refreshes_and_changes_during_a_refresh_are_not_lost() ->
             upstream.tools.append({**TOOL, "name": name})
             upstream.changed("files")
         upstream.gate.set()
-        await eventually(lambda: len(runtime.catalog().items) == 3)
-        await eventually(lambda: upstream.listed == 3)
+        await until(lambda: len(runtime.catalog().items) == 3)
+        await until(lambda: upstream.listed == 3)
 
 
 @requirement("CARD-14")
@@ -122,11 +117,11 @@ async def test_a_collision_is_logged_and_the_next_change_heals_it(caplog: pytest
         assert upstream.changed is not None
         upstream.tools[:] = [TOOL, {**TOOL, "name": "a.three"}]
         upstream.changed("files")
-        await eventually(lambda: "two tools have the id" in caplog.text)
+        await until(lambda: "two tools have the id" in caplog.text)
         assert sorted(item.name for item in runtime.catalog().items.values()) == ["one", "two"]
         upstream.tools[:] = [{**TOOL, "name": "a.three"}]
         upstream.changed("files")
-        await eventually(lambda: sorted(item.name for item in runtime.catalog().items.values()) == ["one", "three"])
+        await until(lambda: sorted(item.name for item in runtime.catalog().items.values()) == ["one", "three"])
 
 
 async def test_work_that_belongs_to_no_caller_ends_before_the_upstreams_do() -> None:
@@ -147,7 +142,7 @@ async def test_work_that_belongs_to_no_caller_ends_before_the_upstreams_do() -> 
 
     runtime.at_end(close)
     async with asyncio.timeout(30), lifecycle.running():
-        await eventually(lifecycle.ready)
+        await until(lifecycle.ready)
     assert ended == ["work", "upstream"]
 
 
@@ -180,7 +175,7 @@ def test_the_loop_is_idle_while_an_upstream_takes_its_grace(way: str) -> None:
 
         async def grace(self) -> None:
             before = selector.iterations
-            await asyncio.sleep(0.2)
+            await asyncio.sleep(0.2)  # the time in which turns of the loop are counted
             during.append(selector.iterations - before)
 
     async def run() -> None:
@@ -192,8 +187,7 @@ def test_the_loop_is_idle_while_an_upstream_takes_its_grace(way: str) -> None:
             elif way == "retired":
                 runtime.fleet.members = {}
                 lifecycle.adopt_members(0)
-            while way != "stopped" and not during:
-                await asyncio.sleep(0.02)
+            await until(lambda: way == "stopped" or during)
 
     with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(selector)) as runner:
         runner.run(run())

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.support.requirement import requirement
+from tests.support.runtimes import refreshed
 from wicketgate.access.identity import Identity
 from wicketgate.errors import Forbidden, HydrateFailed, UpstreamRefused
 from wicketgate.faces.namespaced import NamespacedFace
@@ -80,8 +81,7 @@ class OnlyForOwners(SecurityPlugin):
 async def runtime_with(*plugins: Any, upstreams: Any = None, **policies: Any) -> Any:
     chain = PluginChain({GLOBAL: [Installed(type(p).__name__, p) for p in plugins]}, now=lambda: 0.0)
     upstream = upstreams or StubUpstream(TOOLS, echo, name="alpha")
-    runtime = ProxyRuntime(upstream, RuntimeOptions(RuntimePolicies(**policies), plugins=chain))
-    await runtime.refresh_catalog()
+    runtime = await refreshed(ProxyRuntime(upstream, RuntimeOptions(RuntimePolicies(**policies), plugins=chain)))
     return runtime, upstream
 
 
@@ -120,8 +120,7 @@ async def test_a_call_may_be_redirected_and_the_server_is_looked_up_after_the_pl
     target = StubUpstream([], echo, name="b")
     chain = PluginChain({"alpha": [Installed("elsewhere", Elsewhere(None))]}, now=lambda: 0.0)
     fleet = MultiplexUpstream([StubUpstream(TOOLS, echo, name="alpha"), target])
-    runtime = ProxyRuntime(fleet, RuntimeOptions(plugins=chain))
-    await runtime.refresh_catalog()
+    runtime = await refreshed(ProxyRuntime(fleet, RuntimeOptions(plugins=chain)))
     tool_id = next(id for id in runtime.catalog().items if "echo" in id)
     assert text_of(await runtime.call(tool_id, {"text": "hi"}, CONTEXT)) == ["other: hi"]
     assert [name for name, _, _ in target.calls] == ["other"]
@@ -131,8 +130,7 @@ async def test_a_call_may_be_redirected_and_the_server_is_looked_up_after_the_pl
 async def test_a_call_that_is_redirected_to_no_server_is_refused_at_once_as_a_request() -> None:
     chain = PluginChain({"alpha": [Installed("elsewhere", Elsewhere(None))]}, now=lambda: 0.0)
     fleet = MultiplexUpstream([StubUpstream(TOOLS, echo, name="alpha")])
-    runtime = ProxyRuntime(fleet, RuntimeOptions(plugins=chain))
-    await runtime.refresh_catalog()
+    runtime = await refreshed(ProxyRuntime(fleet, RuntimeOptions(plugins=chain)))
     with pytest.raises(Refusal) as refused:
         await NamespacedFace(runtime, fleet.statuses).call("alpha__echo", {"text": "hi"}, CONTEXT)
     assert (refused.value.code, refused.value.message) == (-32602, "Unknown server 'b' in request")

@@ -74,11 +74,21 @@ def test_a_host_that_readers_of_urls_understand_differently_is_refused(host: str
 
 @requirement("ROUTE-35")
 @pytest.mark.parametrize(
-    "host", ["shop.example", "xn--bcher-kva.example", "shop_1.example.", "[2001:db8::1]", "10.0.0.1"]
+    ("url", "host"),
+    [
+        *(
+            (f"https://{host}:8443/", f"{host}:8443")
+            for host in ("shop.example", "xn--bcher-kva.example", "shop_1.example.", "[2001:db8::1]", "10.0.0.1")
+        ),
+        ("https://LOGIN.example/x?y=1", "login.example"),
+        ("http://127.0.0.1:5/cb", "127.0.0.1:5"),
+        ("http://[::1]/cb", "[::1]"),
+    ],
 )
-def test_a_plain_host_is_shown(host: str) -> None:
-    asked = question_of("rec", {"mode": "url", "message": "m", "url": f"https://{host}:8443/", "elicitationId": "1"})
-    assert f" at {host}:8443: m" in asked["message"]
+def test_a_plain_host_is_shown_in_front(url: str, host: str) -> None:
+    link = {"mode": "url", "message": "Log in to https://bank.example", "url": url, "elicitationId": "1"}
+    message = f"`rec` asks you to open a page at {host}: Log in to https://bank.example"
+    assert question_of("rec", link) == {**link, "message": message}
 
 
 @requirement("ROUTE-41")

@@ -1,24 +1,20 @@
 """Calls in tasks of their own, which may outlive the requests that began them (EXEC-44 to EXEC-46)."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextvars import ContextVar
 from itertools import count
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
+from tests.support.clock import Clock
 from tests.support.requirement import requirement
 from wicketgate.errors import InputRequired, RateLimited, UpstreamLost, UpstreamTimeout
-from wicketgate.gateway.running_calls import AttendedCaller, Progress, RunningCalls, RunningLimits
+from wicketgate.gateway.running_calls import AttendedCaller, Progress, RunningCall, RunningCalls, RunningLimits
 from wicketgate.ports import SilentCaller
 
-
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
+T = TypeVar("T")
 
 
 class Work:
@@ -43,7 +39,7 @@ class Work:
 
 @pytest.fixture
 def clock() -> Clock:
-    return Clock()
+    return Clock(0.0)
 
 
 def calls(clock: Clock, **limits: Any) -> RunningCalls:
@@ -58,10 +54,23 @@ async def running(clock: Clock) -> AsyncIterator[RunningCalls]:
     await made.aclose()
 
 
+async def held(
+    running: RunningCalls, owner: str, label: str, work: Coroutine[Any, Any, T], **more: Any
+) -> RunningCall[T]:
+    """A call that may outlive its request."""
+    call = running.begin(owner, label, work, **more)
+    try:
+        await running.hold(call)
+    except RateLimited:
+        call.cancel()
+        raise
+    return call
+
+
 @requirement("EXEC-44")
 async def test_a_waiter_that_leaves_leaves_the_call_alone_and_the_next_gets_the_result(running: RunningCalls) -> None:
     work = Work()
-    call = await running.start("ann", "shop:search@1#a", work.run())
+    call = await held(running, "ann", "shop:search@1#a", work.run())
     first = asyncio.ensure_future(call.settled(None))
     await work.begun.wait()
     first.cancel()
@@ -79,7 +88,7 @@ async def test_a_waiter_that_leaves_leaves_the_call_alone_and_the_next_gets_the_
 
 @requirement("EXEC-44")
 async def test_anothers_call_does_not_exist(running: RunningCalls) -> None:
-    call = await running.start("ann", "shop:search@1#a", Work().run())
+    call = await held(running, "ann", "shop:search@1#a", Work().run())
     assert running.get("bob", call.id) is None
     assert running.get("ann", "c9") is None
     running.drop(call)
@@ -91,9 +100,9 @@ async def test_anothers_call_does_not_exist(running: RunningCalls) -> None:
 @requirement("EXEC-44")
 async def test_its_outcome_is_what_it_raised_and_a_cancelled_one_says_so(running: RunningCalls) -> None:
     failed, asking, cancelled = Work(), Work(), Work()
-    refused = await running.start("ann", "shop:a@1#a", failed.run(error=UpstreamTimeout("late", path="shop:a@1#a")))
-    asks = await running.start("ann", "shop:b@1#b", asking.run(error=InputRequired({"q": {}}, None)))
-    ended = await running.start("ann", "shop:c@1#c", cancelled.run())
+    refused = await held(running, "ann", "shop:a@1#a", failed.run(error=UpstreamTimeout("late", path="shop:a@1#a")))
+    asks = await held(running, "ann", "shop:b@1#b", asking.run(error=InputRequired({"q": {}}, None)))
+    ended = await held(running, "ann", "shop:c@1#c", cancelled.run())
     failed.end.set()
     asking.end.set()
     await cancelled.begun.wait()
@@ -119,28 +128,27 @@ async def test_the_call_keeps_the_context_of_the_request_that_began_it(running: 
         return trace.get()
 
     trace.set("first")
-    call = await running.start("ann", "t", work())
+    call = await held(running, "ann", "t", work())
     trace.set("second")
     await call.settled(None)
     assert call.outcome() == "first"
 
 
 @requirement("EXEC-45")
-async def test_an_owner_has_its_part_of_the_places_and_work_without_a_place_is_not_run(clock: Clock) -> None:
+async def test_an_owner_has_its_part_of_the_places(clock: Clock) -> None:
     running = calls(clock, most=3, per_owner=2)
-    kept = [await running.start("ann", f"t{number}", Work().run()) for number in range(2)]
+    kept = [await held(running, "ann", f"t{number}", Work().run()) for number in range(2)]
     work = Work()
     with pytest.raises(RateLimited) as refused:
-        await running.start("ann", "t", work.run())
+        await held(running, "ann", "t", work.run())
     assert (refused.value.details or {})["scope"] == "actor"
-    await running.start("bob", "t", Work().run())
+    await held(running, "bob", "t", Work().run())
     with pytest.raises(RateLimited) as refused:
-        await running.start("eve", "t", work.run())
+        await held(running, "eve", "t", work.run())
     assert (refused.value.details or {})["scope"] == "all"
-    assert not work.begun.is_set()
     assert running.refused == {"actor": 1, "all": 1}
     running.drop(kept[0])
-    await running.start("ann", "t", Work().run())
+    await held(running, "ann", "t", Work().run())
     assert running.held == 3
     await running.aclose()
 
@@ -150,11 +158,11 @@ async def test_a_call_takes_a_place_when_it_outlives_its_request_and_goes_on_wit
     running = calls(clock, most=1)
     work = Work()
     short = running.begin("ann", "short", work.run())
-    held = await running.start("ann", "long", Work().run())
+    long = await held(running, "ann", "long", Work().run())
     assert running.get("ann", short.id) is None
     with pytest.raises(RateLimited):
         await running.hold(short)
-    running.drop(held)
+    running.drop(long)
     await running.hold(short)
     await running.hold(short)
     assert running.get("ann", short.id) is short
@@ -166,8 +174,8 @@ async def test_a_call_takes_a_place_when_it_outlives_its_request_and_goes_on_wit
 async def test_an_ended_call_is_kept_for_a_while_and_one_that_runs_for_as_long_as_it_does(clock: Clock) -> None:
     running = calls(clock, kept_s=60, most=2)
     work = Work()
-    ended = await running.start("ann", "a", work.run())
-    runs = await running.start("ann", "b", Work().run())
+    ended = await held(running, "ann", "a", work.run())
+    runs = await held(running, "ann", "b", Work().run())
     clock.now = 100
     work.end.set()
     await ended.settled(None)
@@ -201,7 +209,7 @@ class Heard(SilentCaller):
 async def test_the_server_speaks_to_the_request_that_waits_now(running: RunningCalls) -> None:
     first, second = Heard(), Heard()
     caller = AttendedCaller(first)
-    call = await running.start("ann", "t", Work().run(), caller=caller)
+    call = await held(running, "ann", "t", Work().run(), caller=caller)
     said = [call.progress]
     await caller.progress(1, 4, "one")
     caller.leave()
@@ -220,8 +228,8 @@ async def test_the_server_speaks_to_the_request_that_waits_now(running: RunningC
 @requirement("EXEC-45")
 async def test_an_ended_call_keeps_no_more_of_its_request_than_a_second_attempt_needs(running: RunningCalls) -> None:
     caller, work, asking = AttendedCaller(Heard()), Work(), Work()
-    done = await running.start("ann", "t", work.run(), caller=caller, request={"big": 1})
-    asked = await running.start("ann", "t", asking.run(error=InputRequired({"q": {}}, None)), request={"big": 2})
+    done = await held(running, "ann", "t", work.run(), caller=caller, request={"big": 1})
+    asked = await held(running, "ann", "t", asking.run(error=InputRequired({"q": {}}, None)), request={"big": 2})
     await caller.progress(1, 2, "half")
     work.end.set()
     asking.end.set()
@@ -261,7 +269,7 @@ class Absent(Heard):
 async def test_a_question_is_put_again_where_a_client_leaves_it_without_an_answer(running: RunningCalls) -> None:
     first, second, client = Absent(), Absent(), Heard()
     caller = AttendedCaller(first)
-    call = await running.start("ann", "t", caller.ask("elicitation/create", {}), caller=caller)
+    call = await held(running, "ann", "t", caller.ask("elicitation/create", {}), caller=caller)
     await first.asked.wait()
     caller.leave(first)
     caller.attend(second)
@@ -278,35 +286,35 @@ async def test_a_question_is_put_again_where_a_client_leaves_it_without_an_answe
 async def test_an_answer_that_was_given_makes_room(clock: Clock) -> None:
     running = calls(clock, most=2, per_owner=2)
     works = [Work(), Work()]
-    first, second = [await running.start("ann", "t", work.run()) for work in works]
+    first, second = [await held(running, "ann", "t", work.run()) for work in works]
     for work, call in zip(works, (first, second), strict=True):
         work.end.set()
         await call.settled(None)
     with pytest.raises(RateLimited):
-        await running.start("ann", "t", Work().run())
+        await held(running, "ann", "t", Work().run())
     running.give(second)
     assert running.get("ann", second.id) is second
-    await running.start("bob", "t", Work().run())
+    await held(running, "bob", "t", Work().run())
     assert running.get("ann", second.id) is None
     assert running.get("ann", first.id) is first
     with pytest.raises(RateLimited):
-        await running.start("bob", "t", Work().run())
+        await held(running, "bob", "t", Work().run())
     await running.aclose()
 
 
 @requirement("OPS-145")
 async def test_from_the_drain_on_no_call_outlives_its_request_and_the_end_ends_each(clock: Clock) -> None:
     running = calls(clock)
-    held, waited_for = Work(), Work()
-    call = await running.start("ann", "a", held.run())
+    work, waited_for = Work(), Work()
+    call = await held(running, "ann", "a", work.run())
     short = running.begin("ann", "b", waited_for.run())
-    await held.begun.wait()
+    await work.begun.wait()
     running.begin_drain()
     with pytest.raises(RateLimited, match="being stopped"):
         await running.hold(short)
-    assert held.ends == []
+    assert work.ends == []
     await running.aclose()
-    assert (held.ends, waited_for.ends) == (["cancelled"], ["cancelled"])
+    assert (work.ends, waited_for.ends) == (["cancelled"], ["cancelled"])
     with pytest.raises(UpstreamLost, match="the gate is being stopped"):
         call.outcome()
 
@@ -314,8 +322,8 @@ async def test_from_the_drain_on_no_call_outlives_its_request_and_the_end_ends_e
 @requirement("OPS-146")
 async def test_a_key_that_is_not_good_any_more_ends_its_calls(running: RunningCalls) -> None:
     work, other = Work(), Work()
-    call = await running.start("ann", "a", work.run(), key_id="laptop")
-    kept = await running.start("ann", "b", other.run(), key_id="desktop")
+    call = await held(running, "ann", "a", work.run(), key_id="laptop")
+    kept = await held(running, "ann", "b", other.run(), key_id="desktop")
     await work.begun.wait()
     assert running.end_of("laptop") == {"calls": 1}
     assert await call.settled(None)
@@ -331,7 +339,7 @@ async def test_large_results_of_one_actor_make_room_among_themselves(clock: Cloc
     running = calls(clock, most_bytes=100)
 
     async def kept(owner: str, size: int) -> str:
-        call = await running.start(owner, "tool", asyncio.sleep(0))
+        call = await held(running, owner, "tool", asyncio.sleep(0))
         call.bytes = size
         await call.settled(None)
         await asyncio.sleep(0)

@@ -7,6 +7,7 @@ import pytest
 
 from tests.support.effort import bounded_effort
 from tests.support.requirement import requirement
+from tests.support.runtimes import refreshed
 from wicketgate.access.identity import Identity
 from wicketgate.access.policy import AccessPolicy, AccessRule
 from wicketgate.catalog.said_words import SaidWords
@@ -35,9 +36,7 @@ GITHUB = [
 
 async def started(words: Said, tools: Sequence[Mapping[str, Any]] = GITHUB, **more: Any) -> ProxyRuntime:
     policies = RuntimePolicies(words=words, **more)
-    runtime = ProxyRuntime(StubUpstream(list(tools), name="github"), RuntimeOptions(policies))
-    await runtime.refresh_catalog()
-    return runtime
+    return await refreshed(ProxyRuntime(StubUpstream(list(tools), name="github"), RuntimeOptions(policies)))
 
 
 async def say(runtime: ProxyRuntime, words: Said) -> None:
@@ -104,10 +103,9 @@ async def test_a_tool_that_has_several_names_is_meant_by_each_and_all_that_fits_
     )
     chain = PluginChain({"raw": [Installed("tool_manager", ToolManager(config))]}, lambda: 0.0)
     words = {"raw:list_commits": ["wombat"], "raw:show past": ["quokka"], "*:show_past": ["numbat"]}
-    runtime = ProxyRuntime(
-        StubUpstream(GITHUB, name="raw"), RuntimeOptions(RuntimePolicies(words=words), plugins=chain)
+    runtime = await refreshed(
+        ProxyRuntime(StubUpstream(GITHUB, name="raw"), RuntimeOptions(RuntimePolicies(words=words), plugins=chain))
     )
-    await runtime.refresh_catalog()
     for each in ("wombat", "quokka", "numbat"):
         assert await found(runtime, each) == ["raw:show_past"], each
 
@@ -146,8 +144,7 @@ async def test_other_words_take_effect_at_once_and_rank_like_a_gate_started_with
 @requirement("BROWSE-55")
 async def test_a_tool_that_comes_changes_or_goes_has_the_words_that_are_in_force() -> None:
     server = StubUpstream([tool("git_tag")], name="github")
-    runtime = ProxyRuntime(server, RuntimeOptions(RuntimePolicies(words={"github:*": ["wombat"]})))
-    await runtime.refresh_catalog()
+    runtime = await refreshed(ProxyRuntime(server, RuntimeOptions(RuntimePolicies(words={"github:*": ["wombat"]}))))
     server.tools[:] = [tool("git_tag", "Changed."), tool("list_issues")]
     await runtime.refresh_catalog()
     assert sorted(await found(runtime, "wombat")) == ["github:git_tag", "github:list_issues"]
@@ -161,7 +158,7 @@ async def test_a_tool_that_comes_changes_or_goes_has_the_words_that_are_in_force
 async def test_other_words_are_no_other_tools() -> None:
     runtime = await started({})
     swaps: list[None] = []
-    runtime.watch(lambda: swaps.append(None))
+    runtime.changes.watch(lambda: swaps.append(None))
     await say(runtime, {"github:git_tag": ["wombat"]})
     assert await found(runtime, "wombat") == ["github:git_tag"]
     assert swaps == []
@@ -183,8 +180,7 @@ async def test_only_the_tools_concerned_are_indexed_again_and_a_query_costs_what
 @requirement("BROWSE-53")
 async def test_words_of_several_upstreams_go_by_their_namespaces() -> None:
     members = MultiplexUpstream([StubUpstream([tool("go")], name=name) for name in ("a", "b")])
-    runtime = ProxyRuntime(members, RuntimeOptions(RuntimePolicies(words={"a:go": ["wombat"]})))
-    await runtime.refresh_catalog()
+    runtime = await refreshed(ProxyRuntime(members, RuntimeOptions(RuntimePolicies(words={"a:go": ["wombat"]}))))
     assert await found(runtime, "wombat") == ["a:go"]
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from tests.support.audit_memory import AuditMemory
 from tests.support.requirement import requirement
+from tests.support.runtimes import refreshed
 from wicketgate.access.identity import Identity
 from wicketgate.access.policy import AccessPolicy, AccessRule
 from wicketgate.errors import GatewayError, HydrateFailed, RateLimited, ViewFailed
@@ -48,9 +49,7 @@ async def answer(name: str, arguments: Mapping[str, Any], context: CallContext) 
 
 async def runtime_of(*tools: Mapping[str, Any], auditor: Auditor | None = None, **policies: Any) -> ProxyRuntime:
     upstream = StubUpstream(list(tools or TOOLS), answer, name="hub")
-    runtime = ProxyRuntime(upstream, RuntimeOptions(RuntimePolicies(**policies), auditor=auditor))
-    await runtime.refresh_catalog()
-    return runtime
+    return await refreshed(ProxyRuntime(upstream, RuntimeOptions(RuntimePolicies(**policies), auditor=auditor)))
 
 
 def whole(runtime: ProxyRuntime, start: str) -> str:
@@ -150,9 +149,7 @@ async def test_a_tool_that_is_hidden_is_no_reason_for_anything() -> None:
     async def runtime_with(*hidden: Mapping[str, Any]) -> ProxyRuntime:
         fleet = [StubUpstream([tool("hub.read", "1"), tool("hub.get")], answer), StubUpstream(list(hidden), answer)]
         rules = AccessPolicy([AccessRule("hub:secret", require=("boss",))])
-        runtime = ProxyRuntime(MultiplexUpstream(fleet), RuntimeOptions(RuntimePolicies(access=rules)))
-        await runtime.refresh_catalog()
-        return runtime
+        return await refreshed(ProxyRuntime(MultiplexUpstream(fleet), RuntimeOptions(RuntimePolicies(access=rules))))
 
     plain, other = await runtime_with(), await runtime_with(tool("hub.secret"), tool("hub.secret", "1"))
     for wanted in ("hub:secret", "hub:secret@1", "hub:secret@2", "/hub/secret", "hub:secret#", "hub:secrets"):

@@ -7,6 +7,7 @@ from functools import partial
 import pytest
 
 from tests.support.requirement import requirement
+from tests.support.runtimes import refreshed
 from tests.support.supervised import connected
 from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.upstreams.embedded import StubUpstream
@@ -22,7 +23,7 @@ def found(runtime: ProxyRuntime, query: str) -> set[str]:
 
 
 @requirement("BROWSE-38")
-@pytest.mark.parametrize("mode", ["auto", "legacy"])
+@pytest.mark.parametrize("mode", ["auto", "handshake"])
 async def test_the_name_of_a_real_server_parts_its_namespace(mode: Mode) -> None:
     command = [sys.executable, "-m", "tests.support.echo_server", "CoinMarketCap"]
     connect = partial(stdio_transport, "coinmarketcap", command, {}, None)
@@ -43,8 +44,7 @@ class Named(StubUpstream):
 @requirement("BROWSE-38")
 async def test_another_name_counts_from_the_next_refresh_and_changes_no_id_or_version() -> None:
     upstream = Named([{"name": "get", "inputSchema": {"type": "object"}}], name="coinmarketcap")
-    runtime = ProxyRuntime(upstream)
-    await runtime.refresh_catalog()
+    runtime = await refreshed(ProxyRuntime(upstream))
     before = runtime.catalog()
     assert found(runtime, "market") == set()
     # A name of other letters says nothing, and one that spells the namespace parts it.

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from tests.support.requirement import requirement
+from tests.support.runtimes import refreshed
 from wicketgate.access.identity import Identity
 from wicketgate.errors import HydrateFailed
 from wicketgate.fleet.member import Member, MultiplexUpstream
@@ -32,10 +33,12 @@ async def test_a_tool_that_infers_the_namespace_of_another_upstream_is_left_out_
 ) -> None:
     stranger = StubUpstream([tool("pyt.echo"), tool("other.tool")], answer, name="raw")
     pyt = StubUpstream([tool("echo")], answer, name="pyt")
-    runtime = ProxyRuntime(
-        MultiplexUpstream([stranger, pyt]), RuntimeOptions(RuntimePolicies(inferred={"raw"}, configured={"raw", "pyt"}))
+    runtime = await refreshed(
+        ProxyRuntime(
+            MultiplexUpstream([stranger, pyt]),
+            RuntimeOptions(RuntimePolicies(inferred={"raw"}, configured={"raw", "pyt"})),
+        )
     )
-    await runtime.refresh_catalog()
     assert sorted(item.server for item in runtime.catalog().items.values() if item.namespace == "pyt") == ["pyt"]
     assert list(tools_left_out(runtime.catalog())) == ["raw[0]"]
     assert "tool left out: raw[0]: name: 'pyt.echo' gives the namespace 'pyt'" in caplog.text
@@ -47,8 +50,9 @@ async def test_a_tool_that_infers_the_namespace_of_another_upstream_is_left_out_
 @requirement("CARD-31")
 async def test_the_namespace_of_an_upstream_that_is_not_there_yet_is_taken_as_well() -> None:
     stranger = StubUpstream([tool("pyt.echo")], answer, name="raw")
-    runtime = ProxyRuntime(stranger, RuntimeOptions(RuntimePolicies(inferred={"raw"}, configured={"raw", "pyt"})))
-    await runtime.refresh_catalog()
+    runtime = await refreshed(
+        ProxyRuntime(stranger, RuntimeOptions(RuntimePolicies(inferred={"raw"}, configured={"raw", "pyt"})))
+    )
     assert runtime.catalog().items == {}
 
 
@@ -56,8 +60,7 @@ async def test_the_namespace_of_an_upstream_that_is_not_there_yet_is_taken_as_we
 async def test_an_upstream_that_a_reload_adds_takes_its_namespace_back(caplog: pytest.LogCaptureFixture) -> None:
     stranger = StubUpstream([tool("pyt.echo")], answer, name="raw")
     policies = RuntimePolicies(inferred={"raw"}, configured={"raw"})
-    runtime = ProxyRuntime(stranger, RuntimeOptions(policies))
-    await runtime.refresh_catalog()
+    runtime = await refreshed(ProxyRuntime(stranger, RuntimeOptions(policies)))
     (tool_id,) = runtime.catalog().items
     both = CallContext(Identity("ann", ("tools:*",)), "trace-1", "s")
     await runtime.execute(tool_id, {}, both)
@@ -71,8 +74,7 @@ async def test_an_upstream_that_a_reload_adds_takes_its_namespace_back(caplog: p
 
 
 async def test_an_upstream_without_a_name_keeps_its_namespaces_over_a_reload() -> None:
-    runtime = ProxyRuntime(StubUpstream([tool("github.read")], answer))
-    await runtime.refresh_catalog()
+    runtime = await refreshed(ProxyRuntime(StubUpstream([tool("github.read")], answer)))
     before = list(runtime.catalog().items)
     await runtime.rearrange(list(runtime.fleet.members.values()), RuntimePolicies(inferred={"x"}), lambda: None)
     assert list(runtime.catalog().items) == before
@@ -81,8 +83,7 @@ async def test_an_upstream_without_a_name_keeps_its_namespaces_over_a_reload() -
 @requirement("BROWSE-26")
 async def test_a_session_never_reads_the_card_of_a_definition_that_is_gone() -> None:
     upstream = StubUpstream([tool("echo"), tool("other")], answer, name="pyt")
-    runtime = ProxyRuntime(upstream, cache_stable=True)
-    await runtime.refresh_catalog()
+    runtime = await refreshed(ProxyRuntime(upstream, cache_stable=True))
     context = CallContext(Identity("ann", ("tools:*",)), "trace-1", "s")
     first = (await runtime.browse_path("/pyt", context)).cards
     upstream.tools[0]["description"] = "Wipe the disk."  # type: ignore[index]

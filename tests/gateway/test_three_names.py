@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 
 from tests.support.requirement import requirement
+from tests.support.runtimes import refreshed
 from wicketgate.access.conditions import Condition
 from wicketgate.access.identity import Identity
 from wicketgate.access.policy import AccessPolicy, AccessRule
-from wicketgate.errors import ApprovalRequired, Forbidden, HydrateFailed, RateLimited
+from wicketgate.errors import ApprovalRequired, Forbidden, GatewayError, HydrateFailed, RateLimited
 from wicketgate.fleet.member import MultiplexUpstream
 from wicketgate.gateway.explain import explain
 from wicketgate.gateway.options import RuntimeOptions, RuntimePolicies
@@ -51,8 +52,7 @@ async def gate(
         plugins = PluginChain({server: [Installed("tool_manager", manager)]}, lambda: 0.0)
     access = AccessPolicy(rules, **policies.pop("access", {}))
     options = RuntimeOptions(RuntimePolicies(access=access, **policies), plugins=plugins)
-    runtime = ProxyRuntime(upstream, options)
-    await runtime.refresh_catalog()
+    runtime = await refreshed(ProxyRuntime(upstream, options))
     return runtime, upstream
 
 
@@ -61,21 +61,60 @@ def only(runtime: ProxyRuntime) -> str:
     return tool_id
 
 
-@requirement("ACCESS-47")
-async def test_a_rule_on_the_servers_own_name_holds_for_a_renamed_tool() -> None:
-    runtime, upstream = await gate(["pay"], AccessRule("pyt:pay", approval="always"), shown_as={"pay": "transfer"})
-    with pytest.raises(ApprovalRequired):
-        await runtime.execute(only(runtime), {}, context())
+RENAMED = {"shown_as": {"pay": "transfer"}}
+INFERRED = {"inferred": {"pyt"}}
+
+
+@requirement("ACCESS-47", "ACCESS-48", "ACCESS-49")
+@pytest.mark.parametrize(
+    ("name", "rules", "options", "permissions", "error"),
+    [
+        ("pay", [AccessRule("pyt:pay", approval="always")], RENAMED, (), ApprovalRequired),
+        ("pay", [AccessRule("pyt:transfer", effect="deny")], RENAMED, (), HydrateFailed),
+        (LONG, [AccessRule(f"pyt:{LONG}", effect="deny")], {}, (), HydrateFailed),
+        ("delete everything", [AccessRule("pyt:delete ev*", effect="deny")], {}, (), HydrateFailed),
+        ("github.drop", [AccessRule("pyt:*", effect="deny")], INFERRED, (), HydrateFailed),
+        # A permission must cover the tool in its namespace and at its server, by the name in the id.
+        ("github.drop", [], INFERRED, ("tools:github:*",), HydrateFailed),
+        ("github.drop", [], INFERRED, ("tools:pyt:*",), HydrateFailed),
+        ("pay", [], RENAMED, ("tools:pyt:pay",), HydrateFailed),
+        # The first pattern that fits the tool under any name decides about its quota.
+        ("tick", [], {"per_tool": {"pyt:tick": 0}}, (), RateLimited),
+        *(
+            ("pay", [], {**RENAMED, "per_tool": {pattern: 0, "*": 100}}, (), RateLimited)
+            for pattern in ("pyt:pay", "pyt:transfer", "pyt:trans*", "pyt:transfer#*")
+        ),
+    ],
+)
+async def test_a_tool_is_judged_under_each_of_its_names(
+    name: str, rules: list[AccessRule], options: dict[str, Any], permissions: Sequence[str], error: type[GatewayError]
+) -> None:
+    runtime, upstream = await gate([name], *rules, **options)
+    caller = context(*permissions)
+    with pytest.raises(error):
+        await runtime.execute(only(runtime), {}, caller)
     assert upstream.calls == []
+    assert bool((await runtime.browse_query("a thing to do", 5, caller)).cards) is (error is not HydrateFailed)
 
 
-@requirement("ACCESS-47")
-async def test_a_rule_on_the_shown_name_holds_as_well() -> None:
-    rule = AccessRule("pyt:transfer", effect="deny")
-    runtime, _ = await gate(["pay"], rule, shown_as={"pay": "transfer"})
-    with pytest.raises(HydrateFailed):
-        await runtime.execute(only(runtime), {}, context())
-    assert (await runtime.browse_query("a thing to do", 5, context())).cards == ()
+@requirement("ACCESS-48", "ACCESS-50")
+@pytest.mark.parametrize(
+    ("name", "rules", "options", "permissions"),
+    [
+        ("github.drop", [], INFERRED, ("tools:github:*", "tools:pyt:drop")),
+        ("pay", [], RENAMED, ("tools:pyt:transfer",)),
+        # An upstream without a name has the namespaces of its tools only.
+        ("github.read", [], {"server": ""}, ("tools:github:read",)),
+        # One name that a rule allows is enough.
+        ("pay", [AccessRule("pyt:pay")], {**RENAMED, "access": {"default": "deny"}}, ()),
+    ],
+)
+async def test_a_tool_is_called_if_what_is_asked_of_its_names_is_there(
+    name: str, rules: list[AccessRule], options: dict[str, Any], permissions: Sequence[str]
+) -> None:
+    runtime, upstream = await gate([name], *rules, **options)
+    await runtime.execute(only(runtime), {}, context(*permissions))
+    assert len(upstream.calls) == 1
 
 
 @requirement("ACCESS-47")
@@ -94,55 +133,6 @@ async def test_the_strictest_of_the_verdicts_counts_in_any_order(first: str) -> 
     await runtime.execute(only(runtime), {"amount": 1}, context())
     with pytest.raises(Forbidden):
         await runtime.execute(only(runtime), {"amount": 9}, context())
-
-
-@requirement("ACCESS-47")
-async def test_a_rule_with_the_exact_name_holds_for_a_tool_whose_id_was_cut() -> None:
-    runtime, upstream = await gate([LONG], AccessRule(f"pyt:{LONG}", effect="deny"))
-    tool_id = only(runtime)
-    assert LONG not in tool_id
-    with pytest.raises(HydrateFailed):
-        await runtime.execute(tool_id, {}, context())
-    assert upstream.calls == []
-
-
-@requirement("ACCESS-47")
-async def test_a_name_outside_the_grammar_is_matched_as_the_server_spells_it() -> None:
-    runtime, _ = await gate(["delete everything"], AccessRule("pyt:delete ev*", effect="deny"))
-    with pytest.raises(HydrateFailed):
-        await runtime.execute(only(runtime), {}, context())
-
-
-@requirement("ACCESS-47")
-async def test_a_rule_by_the_server_holds_for_tools_that_infer_another_namespace() -> None:
-    runtime, _ = await gate(["github.drop"], AccessRule("pyt:*", effect="deny"), inferred={"pyt"})
-    assert only(runtime).startswith("github:drop")
-    with pytest.raises(HydrateFailed):
-        await runtime.execute(only(runtime), {}, context())
-
-
-@requirement("ACCESS-48")
-async def test_a_permission_must_cover_the_tool_at_its_own_server() -> None:
-    runtime, upstream = await gate(["github.drop"], inferred={"pyt"})
-    for permissions in (("tools:github:*",), ("tools:pyt:*",)):
-        with pytest.raises(HydrateFailed):
-            await runtime.execute(only(runtime), {}, context(*permissions))
-        assert (await runtime.browse_query("a thing to do", 5, context(*permissions))).cards == ()
-    await runtime.execute(only(runtime), {}, context("tools:github:*", "tools:pyt:drop"))
-    assert len(upstream.calls) == 1
-
-
-@requirement("ACCESS-48")
-async def test_a_permission_is_judged_by_the_name_in_the_id() -> None:
-    runtime, _ = await gate(["pay"], shown_as={"pay": "transfer"})
-    with pytest.raises(HydrateFailed):
-        await runtime.execute(only(runtime), {}, context("tools:pyt:pay"))
-    await runtime.execute(only(runtime), {}, context("tools:pyt:transfer"))
-
-
-async def test_an_upstream_without_a_name_has_the_namespaces_of_its_tools_only() -> None:
-    runtime, _ = await gate(["github.read"], server="")
-    await runtime.execute(only(runtime), {}, context("tools:github:read"))
 
 
 @requirement("ACCESS-8", "ACCESS-47")
@@ -171,24 +161,6 @@ async def test_explain_shows_which_name_decides() -> None:
     assert "hidden: access[1] (pyt:pay): denied" in lines[0]
 
 
-@requirement("ACCESS-49")
-async def test_a_quota_by_exact_name_counts() -> None:
-    runtime, upstream = await gate(["tick"], per_tool={"pyt:tick": 2})
-    for _ in range(2):
-        await runtime.execute(only(runtime), {}, context())
-    with pytest.raises(RateLimited):
-        await runtime.execute(only(runtime), {}, context())
-    assert len(upstream.calls) == 2
-
-
-@requirement("ACCESS-49")
-@pytest.mark.parametrize("pattern", ["pyt:pay", "pyt:transfer", "pyt:trans*", "pyt:transfer#*"])
-async def test_a_quota_counts_under_each_name_and_the_first_pattern_decides(pattern: str) -> None:
-    runtime, _ = await gate(["pay"], shown_as={"pay": "transfer"}, per_tool={pattern: 0, "*": 100})
-    with pytest.raises(RateLimited):
-        await runtime.execute(only(runtime), {}, context())
-
-
 @requirement("ACCESS-50")
 async def test_with_access_default_deny_a_tool_that_no_rule_decides_on_does_not_exist() -> None:
     rules = (AccessRule("pyt:read*"), AccessRule("pyt:pay", when=Condition("actor == 'bob'")))
@@ -203,13 +175,6 @@ async def test_with_access_default_deny_a_tool_that_no_rule_decides_on_does_not_
     assert [name for name, _, _ in upstream.calls] == ["read_it", "pay"]
     lines = explain(runtime.catalog(), runtime.access, "drop", context().identity)[1]
     assert any("access_default: deny" in line for line in lines)
-
-
-@requirement("ACCESS-50")
-async def test_with_access_default_deny_one_name_that_a_rule_allows_is_enough() -> None:
-    rule = AccessRule("pyt:pay")
-    runtime, _ = await gate(["pay"], rule, shown_as={"pay": "transfer"}, access={"default": "deny"})
-    await runtime.execute(only(runtime), {}, context())
 
 
 @requirement("ACCESS-50")
@@ -238,6 +203,7 @@ async def test_access_default_deny_holds_for_what_a_server_offers_besides_tools(
 async def test_two_servers_of_one_fleet_keep_apart() -> None:
     upstreams = [StubUpstream([tool("get")], answer, name=server) for server in ("db", "shop")]
     access = AccessPolicy([AccessRule("db:get")], default="deny")
-    runtime = ProxyRuntime(MultiplexUpstream(upstreams), RuntimeOptions(RuntimePolicies(access=access)))
-    await runtime.refresh_catalog()
+    runtime = await refreshed(
+        ProxyRuntime(MultiplexUpstream(upstreams), RuntimeOptions(RuntimePolicies(access=access)))
+    )
     assert [card.namespace for card in (await runtime.browse_query("a thing to do", 9, context())).cards] == ["db"]

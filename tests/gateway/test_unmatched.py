@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from tests.support.requirement import requirement
+from tests.support.runtimes import refreshed
 from wicketgate.access.policy import AccessPolicy, AccessRule
 from wicketgate.catalog.pins import PinPolicy, pin_all
 from wicketgate.errors import UpstreamUnavailable
@@ -55,9 +56,9 @@ async def test_every_kind_of_pattern_that_matches_no_tool_is_named(caplog: pytes
         configured={"files"},
     )
     runtime = ProxyRuntime(files, RuntimeOptions(policies, plugins=chain))
-    assert runtime.unmatched() == ()
+    assert runtime.changes.unmatched() == ()
     await runtime.refresh_catalog()
-    assert list(runtime.unmatched()) == [
+    assert list(runtime.changes.unmatched()) == [
         "access[4] (files:raed)",
         "access[5] (fiels:read)",
         "access[6] (*:delete)",
@@ -82,13 +83,12 @@ async def test_nothing_is_said_of_an_upstream_that_has_not_listed_its_tools(capl
         configured={"shop", "files", "disabled"},
     )
     members = MultiplexUpstream([StubUpstream([tool("read")], name="files"), down])
-    runtime = ProxyRuntime(members, RuntimeOptions(policies))
-    await runtime.refresh_catalog()
-    assert list(runtime.unmatched()) == ["access[2] (files:raed)", "quota.per_tool (files:raed)"]
+    runtime = await refreshed(ProxyRuntime(members, RuntimeOptions(policies)))
+    assert list(runtime.changes.unmatched()) == ["access[2] (files:raed)", "quota.per_tool (files:raed)"]
     down.up = True
     await runtime.refresh_catalog(["shop"])
     # An upstream that is disabled lists nothing, so a pattern that could be about it is never reported.
-    assert list(runtime.unmatched()) == [
+    assert list(runtime.changes.unmatched()) == [
         "access[0] (shop:pya)",
         "access[2] (files:raed)",
         "quota.per_tool (shop:pya)",
@@ -102,23 +102,21 @@ async def test_nothing_is_said_of_an_upstream_that_has_not_listed_its_tools(capl
 async def test_while_one_that_infers_namespaces_is_down_no_rule_can_be_judged() -> None:
     upstreams = MultiplexUpstream([StubUpstream([tool("read")], name="files"), Down([], name="raw")])
     policies = RuntimePolicies(access=rules("github:read"), inferred={"raw"})
-    runtime = ProxyRuntime(upstreams, RuntimeOptions(policies))
-    await runtime.refresh_catalog()
-    assert runtime.unmatched() == ()
+    runtime = await refreshed(ProxyRuntime(upstreams, RuntimeOptions(policies)))
+    assert runtime.changes.unmatched() == ()
 
 
 @requirement("ACCESS-53")
 async def test_a_reload_and_a_refresh_are_looked_at_once_each(caplog: pytest.LogCaptureFixture) -> None:
     files = StubUpstream([tool("read")], name="files")
-    runtime = ProxyRuntime(files, RuntimeOptions(RuntimePolicies(access=rules("files:read"))))
-    await runtime.refresh_catalog()
-    assert runtime.unmatched() == ()
+    runtime = await refreshed(ProxyRuntime(files, RuntimeOptions(RuntimePolicies(access=rules("files:read")))))
+    assert runtime.changes.unmatched() == ()
     members: list[Member] = list(runtime.fleet.members.values())
     await runtime.rearrange(members, RuntimePolicies(access=rules("files:read", "files:write")), lambda: None)
-    assert list(runtime.unmatched()) == ["access[1] (files:write)"]
+    assert list(runtime.changes.unmatched()) == ["access[1] (files:write)"]
     files.tools[:] = [tool("write")]
     await runtime.refresh_catalog()
-    assert list(runtime.unmatched()) == ["access[0] (files:read)"]
+    assert list(runtime.changes.unmatched()) == ["access[0] (files:read)"]
     await runtime.refresh_catalog()
     assert caplog.text.count("no tool matches: ") == 2
 
@@ -126,15 +124,14 @@ async def test_a_reload_and_a_refresh_are_looked_at_once_each(caplog: pytest.Log
 @requirement("OPS-57")
 async def test_an_entry_of_words_that_fits_no_tool_is_named_with_its_place(caplog: pytest.LogCaptureFixture) -> None:
     files = StubUpstream([tool("read")], name="files")
-    runtime = ProxyRuntime(files)
-    await runtime.refresh_catalog()
+    runtime = await refreshed(ProxyRuntime(files))
     ((plain, _),) = runtime.catalog().items.items()
     words = {
         match: ["text"] for match in ("files:raed", plain, "files:*", "files:read#00000000", "fiels:*", f"{plain}0")
     }
     members: list[Member] = list(runtime.fleet.members.values())
     await runtime.rearrange(members, RuntimePolicies(words=words, configured={"files"}), lambda: None)
-    assert list(runtime.unmatched()) == [
+    assert list(runtime.changes.unmatched()) == [
         "browse.words[0].match (files:raed)",
         "browse.words[3].match (files:read#00000000)",
         "browse.words[4].match (fiels:*)",
@@ -147,6 +144,5 @@ async def test_an_entry_of_words_that_fits_no_tool_is_named_with_its_place(caplo
 async def test_nothing_is_said_of_words_of_a_tool_that_can_still_come() -> None:
     members = MultiplexUpstream([StubUpstream([tool("read")], name="files"), Down([tool("pay")], name="shop")])
     words = {"shop:pya#12345678": ["text"], "*:pya": ["text"], "files:raed": ["text"]}
-    runtime = ProxyRuntime(members, RuntimeOptions(RuntimePolicies(words=words)))
-    await runtime.refresh_catalog()
-    assert list(runtime.unmatched()) == ["browse.words[2].match (files:raed)"]
+    runtime = await refreshed(ProxyRuntime(members, RuntimeOptions(RuntimePolicies(words=words))))
+    assert list(runtime.changes.unmatched()) == ["browse.words[2].match (files:raed)"]

@@ -18,8 +18,8 @@ from wicketgate.net import Credentials, Refusal
 _CALLERS = 8
 
 
-async def main(how: str, store: str, space: str, issuer: str) -> None:
-    async with opened_rows(store, space) as rows, httpx.AsyncClient(timeout=20) as client:
+async def main(how: str, store: str, issuer: str) -> None:
+    async with opened_rows(store) as rows, httpx.AsyncClient(timeout=20) as client:
         users = user_grants(made_grants(rows), refresh_at(client, issuer))
         credentials = users.of(await users.named(Identity("ann")))
         if how == "once":

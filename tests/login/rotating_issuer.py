@@ -14,7 +14,7 @@ from urllib.parse import parse_qs
 
 import httpx
 
-from wicketgate.login.tokens import InvalidGrant, Refresh, Tokens, Unreachable
+from wicketgate.login.token_endpoint import InvalidGrant, Refresh, Tokens, Unreachable
 
 ISSUER, RESOURCE = "https://id.example.com", "https://mcp.example.com/mcp"
 
@@ -42,7 +42,7 @@ class RotatingIssuer:
 
     def exchange(self, refresh_token: str) -> dict[str, object] | None:
         """None for invalid_grant."""
-        time.sleep(self.slow_s)
+        time.sleep(self.slow_s)  # an issuer that takes its time
         with self._lock:
             if self.dead or refresh_token != self._refresh:
                 # Of this grant, but not the last: somebody has stolen one, and nobody knows who.

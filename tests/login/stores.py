@@ -8,31 +8,33 @@ from pathlib import Path
 
 from wicketgate.errors import ConnectRequired
 from wicketgate.login.grants import Bond, GrantEvent, Grants, no_report
-from wicketgate.login.rows import RowStore
 from wicketgate.login.sealed_rows import RowSeal, SealedRows
-from wicketgate.login.tokens import Refresh
+from wicketgate.login.token_endpoint import Refresh
 from wicketgate.login.user_grants import UserGrants
-from wicketgate.storage.memory_logins import MemoryRowStore
+from wicketgate.storage.login_rows import LoginRows
+from wicketgate.storage.memory import MemoryStore
 from wicketgate.storage.redis.client import RedisLink
-from wicketgate.storage.redis.logins import RedisRowStore
-from wicketgate.storage.redis.names import Names
+from wicketgate.storage.redis.store import RedisStore
 from wicketgate.storage.redis.url import is_redis, read_url
-from wicketgate.storage.sqlite_logins import SQLiteRowStore
+from wicketgate.storage.sqlite import SqliteStore
+from wicketgate.storage.store import Store
 
 KEY = "k" * 40
 BOND = Bond("https://mcp.example.com/mcp")
 
 
+def sealed_rows(store: Store, now: Callable[[], float] = time.time) -> LoginRows:
+    return LoginRows(store, RowSeal([KEY], b"own"), now)
+
+
 @asynccontextmanager
-async def opened_rows(url: str, space: str = "") -> AsyncIterator[SealedRows]:
+async def opened_rows(url: str) -> AsyncIterator[LoginRows]:
     """*url* is that of a Redis, a file, or empty for memory."""
-    link = RedisLink(read_url(url), names=Names(space)) if is_redis(url) else None
-    store: RowStore
-    if link is not None:
-        store = RedisRowStore(link)
-    else:
-        store = SQLiteRowStore(Path(url), time.time) if url else MemoryRowStore(time.time)
-    yield SealedRows(store, RowSeal([KEY], b"own"))
+    link = RedisLink(read_url(url)) if is_redis(url) else None
+    store: Store = MemoryStore()
+    if url:
+        store = SqliteStore(Path(url.removeprefix("sqlite:///"))) if link is None else RedisStore(link)
+    yield sealed_rows(store)
     await store.aclose()
     if link is not None:
         await link.aclose()

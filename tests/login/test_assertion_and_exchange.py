@@ -11,10 +11,8 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
 from tests.support.requirement import requirement
 from wicketgate.login.assertion import PrivateKey, assertion_signer, read_private_key
-from wicketgate.login.failures import Refused
-from wicketgate.login.steps import Answer, Steps
-from wicketgate.login.token_endpoint import Client, exchange, id_jag, jwt_bearer
-from wicketgate.login.tokens import Tokens
+from wicketgate.login.steps import Answer, Refused, Steps
+from wicketgate.login.token_endpoint import Client, Tokens, exchange, id_jag, jwt_bearer
 
 CLIENT = Client("https://as.example", "https://as.example/token", "gate", "none")
 KEYS: dict[str, Callable[[], PrivateKey]] = {

@@ -11,25 +11,18 @@ from urllib.parse import parse_qsl
 
 import pytest
 
+from tests.support.clock import Clock
 from tests.support.http_service import HttpService, Reply, Seen
 from tests.support.requirement import requirement
 from wicketgate.errors import UpstreamUnavailable
-from wicketgate.login.carrier import Carrier
-from wicketgate.login.failures import LoginFailure
 from wicketgate.login.issued import IssuedCredentials, MachinePlan, MachineSource
+from wicketgate.login.oauth_http import Carrier
+from wicketgate.login.steps import LoginFailure
 from wicketgate.net import Outgoing, Refusal
 
 UNAUTHORIZED = Refusal(401)
 FAILURES: list[type[LoginFailure]] = [LoginFailure, *LoginFailure.__subclasses__()]
 FIXED = {f"shop cannot be called: {failure.why}." for failure in FAILURES}
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1_000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 class TokenServer:
@@ -87,12 +80,21 @@ async def test_a_token_is_asked_for_by_client_credentials() -> None:
         assert pair == "my+id:s%3Acret"
 
 
-async def test_the_secret_may_travel_in_the_form() -> None:
-    async with setting(auth_method="client_secret_post") as on:
+@pytest.mark.parametrize(
+    ("plan", "form"),
+    [
+        ({"auth_method": "client_secret_post"}, {"grant_type": "client_credentials", "client_secret": "s:cret"}),
+        (
+            {"refresh_token": "r0", "client_secret": "", "auth_method": "none"},
+            {"grant_type": "refresh_token", "refresh_token": "r0"},
+        ),
+    ],
+    ids=["the secret in the form", "a public client"],
+)
+async def test_a_client_may_say_who_it_is_in_the_form(plan: dict[str, str], form: dict[str, str]) -> None:
+    async with setting(**plan) as on:
         await on.credentials.authorization()
-        assert on.tokens.forms == [
-            {"grant_type": "client_credentials", "client_id": "my id", "client_secret": "s:cret"}
-        ]
+        assert on.tokens.forms == [{**form, "client_id": "my id"}]
         assert "authorization" not in on.tokens.headers[0]
 
 
@@ -175,14 +177,7 @@ async def test_a_refresh_token_is_used_and_its_successor_kept() -> None:
         assert {form["grant_type"] for form in on.tokens.forms} == {"refresh_token"}
 
 
-async def test_a_public_client_refreshes_without_a_secret() -> None:
-    async with setting(refresh_token="r0", client_secret="", auth_method="none") as on:
-        await on.credentials.authorization()
-        assert on.tokens.forms == [{"grant_type": "refresh_token", "refresh_token": "r0", "client_id": "my id"}]
-        assert "authorization" not in on.tokens.headers[0]
-
-
-@requirement("UP-24")
+@requirement("UP-24", "UP-140")
 @pytest.mark.parametrize(
     "says",
     [
@@ -198,6 +193,12 @@ async def test_a_public_client_refreshes_without_a_secret() -> None:
         Reply(b'{"access_token": "%s", "token_type": "Bearer"}' % (b"a-" * 10_000)),
         Reply(b'{"access_token": "a\\r\\nX-Evil: 1", "token_type": "Bearer"}'),
         Reply(b'{"access_token": "a", "token_type": "mac"}'),
+        Reply(b'{"access_token": "a", "token_type": "DPoP"}'),
+        Reply(b'{"access_token": "a", "token_type": ["Bearer"]}'),
+        Reply(b'{"access_token": "", "token_type": "Bearer"}'),
+        Reply(b'{"access_token": {"x": 1}, "token_type": "Bearer"}'),
+        Reply(b'{"error": "<script>", "access_token": "a", "token_type": "Bearer"}'),
+        Reply(b'["access_token"]'),
         Reply(b'{"access_token": "a"}', 302),
         Reply(b" " * 300_000),
         Reply(b"\xff"),
@@ -212,7 +213,7 @@ async def test_whatever_goes_wrong_is_unavailable_in_fixed_words(says: Reply, ca
                 await attempt()
             assert fault.value.message in FIXED
         assert len(on.tokens.forms) == 1, "the second attempt came too soon to ask again"
-    for secret in ("s:cret", "s%3Acret", "secret words", "script"):
+    for secret in ("s:cret", "s%3Acret", "secret words", "script", "X-Evil", "a-a-"):
         assert secret not in caplog.text
 
 
@@ -241,10 +242,6 @@ async def test_a_server_that_refuses_us_is_asked_ever_more_rarely_and_heals() ->
         on.tokens.says = None
         on.clock.now += 300
         assert (await on.credentials.authorization()).startswith("Bearer t")
-
-
-async def test_a_token_server_that_is_not_there_is_unavailable() -> None:
-    await no_token("http://127.0.0.1:9/token")
 
 
 async def test_who_waits_for_a_token_at_the_close_gets_an_error_and_a_later_call_asks_anew() -> None:

@@ -12,30 +12,22 @@ from joserfc import jwt
 from joserfc.jwk import ECKey
 
 from tests.login.test_attacks import BACK, UNAUTHORIZED, browse, client_of
+from tests.support.clock import Clock
 from tests.support.http_service import Reply
 from tests.support.locked_server import Issuer, query_of
 from tests.support.requirement import requirement
 from wicketgate.errors import LoginNeeded, UpstreamUnavailable
 from wicketgate.login.assertion import assertion_signer, derived_key, public_key
-from wicketgate.login.carrier import Carrier
 from wicketgate.login.client import Login, LoginClient, LoginPlan
-from wicketgate.login.discovery import issuer_urls, resource_urls
-from wicketgate.login.failures import Declined, GrantInvalid, Refused
+from wicketgate.login.discovery import resource_urls
 from wicketgate.login.issued import IssuedCredentials
-from wicketgate.login.kept_login import LoginSource
-from wicketgate.login.login_file import LoginFile
+from wicketgate.login.kept_login import LoginFile, LoginSource
+from wicketgate.login.oauth_http import Carrier
 from wicketgate.login.registrar import GivenClient, client_document
+from wicketgate.login.steps import Declined, GrantInvalid, Refused
 from wicketgate.net import Outgoing, Refusal
 
 HOW = "wicketgate login locked"
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1_000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @requirement("UP-140")
@@ -46,15 +38,6 @@ def test_metadata_is_looked_for_in_the_order_of_the_specification() -> None:
         "https://m.example/.well-known/oauth-protected-resource",
     ]
     assert resource_urls("https://m.example") == ["https://m.example/.well-known/oauth-protected-resource"]
-    assert issuer_urls("https://as.example/t1") == [
-        "https://as.example/.well-known/oauth-authorization-server/t1",
-        "https://as.example/.well-known/openid-configuration/t1",
-        "https://as.example/t1/.well-known/openid-configuration",
-    ]
-    assert issuer_urls("https://as.example") == [
-        "https://as.example/.well-known/oauth-authorization-server",
-        "https://as.example/.well-known/openid-configuration",
-    ]
 
 
 @requirement("UP-141")
@@ -306,27 +289,6 @@ async def test_a_login_is_shown_to_no_issuer_that_the_server_names_later(tmp_pat
             await credentials.renew(UNAUTHORIZED)
         assert not other.forms
         assert not any(b"refresh-1" in seen.body for seen in other.service.seen)
-
-
-@requirement("UP-144")
-async def test_more_scopes_are_asked_of_a_person_once_and_never_in_a_circle(tmp_path: Path) -> None:
-    async with Issuer() as on:
-        kept, asked = Kept(on, tmp_path, Clock()), []
-        more = Refusal(403, {"error": "insufficient_scope", "scope": "write"})
-
-        async def ask(refusal: Refusal, before: Login | None) -> Login:
-            asked.append(refusal.scopes)
-            granted = before.tokens.scopes if before is not None else ()
-            return await kept.client.log_in(BACK, browse, refusal, granted=granted)
-
-        source = LoginSource(kept.file, kept.client, kept.clock, HOW, ask)
-        credentials = IssuedCredentials("locked", source, kept.clock)
-        assert await credentials.authorization() == ""
-        assert await credentials.renew(Refusal(401, {"scope": "read"}))
-        assert await credentials.renew(more)
-        assert on.authorized[-1]["scope"] == "read write"
-        assert not await credentials.renew(more)
-        assert asked == [("read",), ("write",)]
 
 
 @requirement("UP-149")

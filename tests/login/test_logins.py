@@ -1,39 +1,38 @@
 """One login from its offer to its outcome: taken further by who was asked, and by nobody else."""
 
 import asyncio
-import secrets
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from tests.login.stores import KEY, opened_rows
+from tests.login.stores import opened_rows, sealed_rows
+from tests.support.clock import Clock
 from tests.support.properties import examples
-from tests.support.redis import redis_server
 from tests.support.requirement import requirement
-from wicketgate.login.browsers import LIFE_S, MOST_OF_ACTOR, Browsers, TooManyBrowsers
-from wicketgate.login.login_flow import Agreement, BrowserSession, Login, LoginRefused, Secrets, login_of, login_value
-from wicketgate.login.logins import MOST_OPEN, Logins, TooManyLogins, new_state
-from wicketgate.login.sealed_rows import RowSeal, SealedRows
-from wicketgate.storage.memory_logins import MemoryRowStore
+from wicketgate.errors import StoreUnavailable
+from wicketgate.login.login_flow import Agreement, BrowserSession, Login, LoginRefused
+from wicketgate.login.logins import (
+    LIFE_S,
+    MOST_OF_ACTOR,
+    MOST_OPEN,
+    Browsers,
+    Logins,
+    TooManyBrowsers,
+    TooManyLogins,
+    new_state,
+)
+from wicketgate.login.sealed_rows import SealedRows
+from wicketgate.storage.memory import MemoryStore
 
 BOUND_S = 30.0
 ISSUER = "https://id.example.com"
 BACK = "https://gw.example.com/connect/callback/r1"
 NONE = frozenset[str]()
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = time.time()
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def browser(actor: str, key: str = "") -> BrowserSession:
@@ -44,23 +43,27 @@ ANN, BOB = browser("ann"), browser("bob")
 
 
 def agreement(flow: str, *, issuer: str = ISSUER, names_itself: bool = True) -> Agreement:
-    ours = Secrets("verifier", new_state(flow), "nonce")
-    return Agreement("https://mcp/mcp", issuer, names_itself, "c1", BACK, "https://mcp", ours)
+    return Agreement("https://mcp/mcp", issuer, names_itself, "c1", BACK, "https://mcp", "verifier", new_state(flow))
 
 
 @pytest.fixture
 def clock() -> Clock:
-    return Clock()
+    return Clock(time.time())
 
 
 @pytest.fixture
 def rows(clock: Clock) -> SealedRows:
-    return SealedRows(MemoryRowStore(clock), RowSeal([KEY], b"own"))
+    return sealed_rows(MemoryStore(clock), clock)
 
 
 @pytest.fixture
 def logins(rows: SealedRows, clock: Clock) -> Logins:
     return Logins(rows, clock)
+
+
+def state_of(login: Login) -> str:
+    assert login.agreement is not None
+    return login.agreement.state
 
 
 async def agreed(logins: Logins, given: Agreement | None = None) -> Login:
@@ -78,12 +81,12 @@ async def refusal(step: object) -> str:
 @requirement("ACCESS-162")
 async def test_a_login_goes_from_its_offer_to_a_grant(logins: Logins) -> None:
     login = await agreed(logins)
-    assert login.secrets.state not in login.flow
-    back = await logins.come_back(login.secrets.state, ANN, ISSUER, BACK)
-    assert (back.secrets.verifier, back.secrets.nonce, back.secrets.state) == ("verifier", "nonce", "")
-    assert (back.issuer, back.client_id, back.resource) == (ISSUER, "c1", "https://mcp")
+    assert login.agreement is not None
+    assert login.agreement.state not in login.flow
+    back = await logins.come_back(login.agreement.state, ANN, ISSUER, BACK)
+    assert back.agreement == replace(login.agreement, state="")
     done = await logins.granted(back, 7)
-    assert (done.state, done.number, done.secrets) == ("granted", 7, Secrets())
+    assert (done.state, done.number, done.agreement) == ("granted", 7, None)
     assert await refusal(logins.failed(back, "late")) == "over"
     assert (await logins.offer("ann", "linear", NONE)).flow != login.flow
 
@@ -134,8 +137,8 @@ async def test_what_anybody_else_does_leaves_a_login_as_it_is(logins: Logins) ->
     assert await refusal(logins.come_back(f"{opened.flow}.", ANN, ISSUER, BACK)) == "over"
     agreed = await logins.agree(opened.flow, ANN, opened.csrf, agreement(opened.flow))
     for session, state, reason in (
-        (BOB, agreed.secrets.state, "other_actor"),
-        (other_browser, agreed.secrets.state, "other_browser"),
+        (BOB, state_of(agreed), "other_actor"),
+        (other_browser, state_of(agreed), "other_browser"),
         (ANN, new_state(agreed.flow), "forged"),
         (ANN, agreed.flow, "forged"),
         (ANN, "", "gone"),
@@ -150,7 +153,7 @@ async def test_a_state_is_used_once_whoever_comes_at_once(logins: Logins, rows: 
     login = await agreed(logins)
     processes = [Logins(rows, clock) for _ in range(4)]
     backs = await asyncio.gather(
-        *(each.come_back(login.secrets.state, ANN, ISSUER, BACK) for each in processes), return_exceptions=True
+        *(each.come_back(state_of(login), ANN, ISSUER, BACK) for each in processes), return_exceptions=True
     )
     assert sum(isinstance(each, Login) for each in backs) == 1
     assert {each.reason for each in backs if isinstance(each, LoginRefused)} == {"over"}
@@ -176,17 +179,17 @@ async def test_an_answer_of_another_issuer_ends_the_login(
     offered = await logins.offer("ann", "linear", NONE)
     login = await agreed(logins, agreement(offered.flow, names_itself=names_itself))
     if good:
-        assert (await logins.come_back(login.secrets.state, ANN, issuer, BACK)).state == "returned"
+        assert (await logins.come_back(state_of(login), ANN, issuer, BACK)).state == "returned"
         return
-    assert await refusal(logins.come_back(login.secrets.state, ANN, issuer, BACK)) == "other_issuer"
+    assert await refusal(logins.come_back(state_of(login), ANN, issuer, BACK)) == "other_issuer"
     assert (await logins.find(login.flow)).state == "failed"
-    assert await refusal(logins.come_back(login.secrets.state, ANN, ISSUER, BACK)) == "over"
+    assert await refusal(logins.come_back(state_of(login), ANN, ISSUER, BACK)) == "over"
 
 
 @requirement("ACCESS-250")
 async def test_an_answer_at_the_address_of_another_issuer_ends_the_login(logins: Logins) -> None:
     login = await agreed(logins)
-    assert await refusal(logins.come_back(login.secrets.state, ANN, ISSUER, f"{BACK}2")) == "other_issuer"
+    assert await refusal(logins.come_back(state_of(login), ANN, ISSUER, f"{BACK}2")) == "other_issuer"
     assert (await logins.find(login.flow)).state == "failed"
 
 
@@ -197,38 +200,26 @@ async def test_a_page_that_is_opened_again_keeps_its_form_and_another_browser_ta
     other = browser("ann", "another browser of ann")
     opened = await logins.open(login.flow, other)
     assert opened.csrf != login.csrf
-    assert await refusal(logins.come_back(login.secrets.state, ANN, ISSUER, BACK)) == "other_browser"
-    assert await refusal(logins.come_back(login.secrets.state, other, ISSUER, BACK)) == "over"
+    assert await refusal(logins.come_back(state_of(login), ANN, ISSUER, BACK)) == "other_browser"
+    assert await refusal(logins.come_back(state_of(login), other, ISSUER, BACK)) == "over"
     again = await logins.agree(opened.flow, other, opened.csrf, agreement(opened.flow))
     once_more = await logins.agree(opened.flow, other, opened.csrf, agreement(opened.flow))
-    assert await refusal(logins.come_back(again.secrets.state, other, ISSUER, BACK)) == "forged", "the later way counts"
-    assert (await logins.come_back(once_more.secrets.state, other, ISSUER, BACK)).state == "returned"
+    assert await refusal(logins.come_back(state_of(again), other, ISSUER, BACK)) == "forged", "the later way counts"
+    assert (await logins.come_back(state_of(once_more), other, ISSUER, BACK)).state == "returned"
 
 
 @requirement("ACCESS-162")
-def test_a_login_reads_as_it_was_written() -> None:
-    login = Login(
-        "f", "ann \ud800", "linear", frozenset({"b", "a"}), 1.5, 2.5, "agreed", "b", "c", Secrets("v", "s", "n")
-    )
-    assert login_of(login_value(login), 1) == login
-    assert "s3cret" not in repr(replace(login, secrets=Secrets("s3cret", "s3cret", "s3cret"), csrf="s3cret"))
-    with pytest.raises(ValueError, match="not a login"):
-        login_of({}, 1)
-
-
-@pytest.fixture(params=["sqlite", "redis"])
-def shared(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    if request.param == "sqlite":
-        yield str(tmp_path / "store.db")
-        return
-    with redis_server(tmp_path) as server:
-        yield server.url
+async def test_a_login_shows_no_secret_and_one_of_another_release_is_gone(logins: Logins, rows: SealedRows) -> None:
+    login = await agreed(logins)
+    assert not [secret for secret in ("verifier", state_of(login), login.csrf) if f"{secret}'" in repr(login)]
+    [row] = await rows.of_owner("flow", None)
+    await rows.write(replace(row, value={"of": "another release"}, version=row.version + 1))
+    assert await refusal(logins.find(login.flow)) == "gone"
 
 
 @pytest.fixture
-async def two(shared: str) -> AsyncIterator[tuple[Logins, Logins]]:
-    space = secrets.token_hex(4)
-    async with opened_rows(shared, space) as first, opened_rows(shared, space) as second:
+async def two(store_url: str) -> AsyncIterator[tuple[Logins, Logins]]:
+    async with opened_rows(store_url) as first, opened_rows(store_url) as second:
         yield Logins(first, time.time), Logins(second, time.time)
 
 
@@ -238,14 +229,14 @@ async def test_those_who_wait_are_woken_at_every_process(two: tuple[Logins, Logi
     here, there = two
     login = await agreed(here)
     waiting = [asyncio.create_task(each.outcome(login.flow, BOUND_S)) for each in (here, here, there)]
-    assert (await there.outcome(login.flow, 0.0)).state == "agreed"
+    assert await there.outcome(login.flow, 0.0) == "waiting"
     if how == "declined":
         await there.decline(login.flow, ANN, login.csrf)
     else:
-        back = await there.come_back(login.secrets.state, ANN, ISSUER, BACK)
+        back = await there.come_back(state_of(login), ANN, ISSUER, BACK)
         await (there.granted(back, 7) if how == "granted" else there.failed(back, "no token"))
     async with asyncio.timeout(BOUND_S):
-        assert {each.state for each in await asyncio.gather(*waiting)} == {how}
+        assert set(await asyncio.gather(*waiting)) == {how}
     assert here._waiting == there._waiting == {}
 
 
@@ -259,8 +250,29 @@ async def test_waiters_of_the_process_itself_do_not_wait_for_a_look(
     await asyncio.sleep(0)
     await logins.declined(login, "its issuer declined")
     async with asyncio.timeout(BOUND_S):
-        assert (await waiting).why == "its issuer declined"
-    assert await refusal(logins.outcome("unknown", BOUND_S)) == "gone"
+        assert await waiting == "declined"
+    assert await logins.outcome("unknown", BOUND_S) == "failed"
+
+
+@requirement("FACE-130")
+async def test_a_store_that_is_away_ends_no_login() -> None:
+    class Away(Logins):
+        async def find(self, flow: str) -> Login:
+            raise StoreUnavailable
+
+    assert await Away(sealed_rows(MemoryStore()), time.time).outcome("any", 0.01) == "waiting"
+
+
+@requirement("ACCESS-209")
+async def test_an_outcome_is_heard_of_before_the_call_goes_on(rows: SealedRows, clock: Clock) -> None:
+    heard: list[str] = []
+    logins = Logins(rows, clock, heard=lambda login: heard.append(login.upstream))
+    login = await logins.offer("ann", "linear", NONE)
+    assert await logins.outcome(login.flow, 0.01) == "waiting"
+    assert heard == []
+    await logins.log_in(login.flow, ANN)
+    assert await logins.outcome(login.flow, 0.01) == "granted"
+    assert heard == ["linear"]
 
 
 @requirement("ACCESS-165")
@@ -293,8 +305,8 @@ class Attack(RuleBasedStateMachine):
 
     @initialize()
     def begin(self) -> None:
-        clock = Clock()
-        self.logins = Logins(SealedRows(MemoryRowStore(clock), RowSeal([KEY], b"own")), clock)
+        clock = Clock(time.time())
+        self.logins = Logins(sealed_rows(MemoryStore(clock), clock), clock)
         self.loop = asyncio.new_event_loop()
         self.login = self.loop.run_until_complete(self.logins.offer("ann", "linear", NONE))
         # What bob may guess or have seen stands in front, what counts is the last.
@@ -336,7 +348,7 @@ class Attack(RuleBasedStateMachine):
         given, csrf = agreement(self.login.flow), self.csrfs[-1 - pick % len(self.csrfs)]
         if agreed := self.do(session, "agree", self.logins.agree(self.login.flow, session, csrf, given)):
             assert csrf == self.csrfs[-1], "only the form that is open counts"
-            self.states.append(agreed.secrets.state)
+            self.states.append(state_of(agreed))
 
     @rule(session=sessions, pick=picks, issuer=st.sampled_from([ISSUER, ISSUER, ISSUER, None, "https://evil"]))
     def come_back(self, session: BrowserSession, pick: int, issuer: str | None) -> None:
@@ -378,7 +390,7 @@ class Attack(RuleBasedStateMachine):
             steps = [name for name in self.by_ann if name != "grant"]
             assert steps.index("open") < steps.index("agree") < steps.index("come_back")
         if login.has_ended:
-            assert login.secrets == Secrets()
+            assert login.agreement is None
 
 
 TestAttack = Attack.TestCase

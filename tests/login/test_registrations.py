@@ -1,29 +1,21 @@
 """The gate is registered once at each issuer, by whichever process."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.login.stores import opened_rows
 from tests.support.requirement import requirement
-from wicketgate.login.registrations import Registrations
-from wicketgate.login.sealed_rows import OpenedRow, SealedRows
+from tests.support.until import settle
+from wicketgate.login.registrar import Registration
+from wicketgate.login.sealed_rows import Row, SealedRows
+from wicketgate.login.server_login import Registrations
 
 
-@dataclass(frozen=True)
-class Client:
-    issuer: str
-    redirect_uri: str
-    client_id: str
-    expires_at: float | None = None
-
-
-def unpack(value: Mapping[str, Any]) -> Client:
-    return Client(**value)
+def client(issuer: str, redirect_uri: str, client_id: str) -> Registration:
+    return Registration(issuer, redirect_uri, client_id, "client_secret_post", "asked", "s3cret", 9e9)
 
 
 @pytest.fixture(params=["memory", "sqlite"])
@@ -36,14 +28,14 @@ async def rows(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
 async def test_of_processes_that_ask_at_once_one_registers(rows: SealedRows) -> None:
     asked = 0
 
-    async def register() -> Client:
+    async def register() -> Registration:
         nonlocal asked
         asked += 1
         number = asked
-        await asyncio.sleep(0.01)
-        return Client("https://id", "https://gw/cb", f"client-{number}")
+        await settle()
+        return client("https://id", "https://gw/cb", f"client-{number}")
 
-    processes = [Registrations(rows, asdict, unpack) for _ in range(5)]
+    processes = [Registrations(rows) for _ in range(5)]
     async with asyncio.timeout(30):
         found = await asyncio.gather(*(each.get("https://id", "https://gw/cb", register) for each in processes))
     assert {each.client_id for each in found} == {"client-1"}
@@ -59,19 +51,19 @@ async def test_of_processes_that_ask_at_once_one_registers(rows: SealedRows) -> 
 
 @requirement("ACCESS-155")
 async def test_one_that_cannot_be_read_is_made_anew_and_a_failure_leaves_room(rows: SealedRows) -> None:
-    registrations = Registrations(rows, asdict, unpack)
+    registrations = Registrations(rows)
 
-    async def fail() -> Client:
+    async def fail() -> Registration:
         raise ConnectionError
 
-    async def register() -> Client:
-        return Client("i", "r", "c1")
+    async def register() -> Registration:
+        return client("i", "r", "c1")
 
     with pytest.raises(ConnectionError):
         await registrations.get("i", "r", fail)
     made = await registrations.get("i", "r", register)
     row = (await rows.of_owner("registration", ""))[0]
-    await rows.write(OpenedRow("registration", row.key, "", {"of": "another release"}, row.version + 1))
+    await rows.write(Row("registration", row.key, "", {"of": "another release"}, row.version + 1))
     assert await registrations.find("i", "r") is None
     assert await registrations.get("i", "r", register) == made
     assert await registrations.find("i", "r") == made

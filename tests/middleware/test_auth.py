@@ -5,10 +5,9 @@ import json
 import pytest
 from starlette.types import Message, Receive, Scope, Send
 
-from middleware.auth import AuthMiddleware
+from tests.support.front import front
 from tests.support.requirement import requirement
-from wicketgate.access.authenticator import Authenticator, KeyUses
-from wicketgate.access.identity import HashedKey, Identity, KeyRing, hash_key
+from wicketgate.access.identity import HashedKey, Identity, hash_key
 
 OWNER = Identity("owner_1", ("memory:*", "tools:*"))
 
@@ -18,8 +17,7 @@ class Door:
 
     def __init__(self, *, local_only: bool = False) -> None:
         self.scopes: list[Scope] = []
-        keys = KeyRing([HashedKey("one", hash_key("good"), OWNER)], lambda: 0.0)
-        self.app = AuthMiddleware(self._app, Authenticator(keys), KeyUses(), local_only=local_only)
+        self.app = front(self._app, keys=[HashedKey("one", hash_key("good"), OWNER)], local_only=local_only)
 
     async def _app(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.scopes.append(scope)
@@ -39,7 +37,8 @@ class Door:
         async def receive() -> Message:
             raise AssertionError("the middleware must not read the body")
 
-        await self.app({"type": kind, "path": path, "headers": list(headers), "client": client}, receive, send)
+        own = {"method": "GET", "path": path, "headers": [(b"host", b"localhost"), *headers], "client": client}
+        await self.app({"type": kind, **own}, receive, send)
         return sent
 
     def identity_headers(self) -> list[tuple[bytes, bytes]]:

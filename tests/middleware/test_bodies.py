@@ -5,27 +5,18 @@ from collections.abc import Callable, Coroutine
 
 import pytest
 from starlette.exceptions import HTTPException
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import Message, Receive
 
-from middleware.refusals import BodyLimitMiddleware
+from middleware.refusals import BodyLimit
 from tests.support.requirement import requirement
 from tests.support.service import BOUND_S
-
-SCOPE: Scope = {"type": "http", "path": "/", "method": "POST", "headers": []}
 
 Reading = Callable[[Receive], Coroutine[None, None, None]]
 
 
-async def nothing(message: Message) -> None:
-    raise AssertionError("nothing is sent here")
-
-
 async def run(read: Reading, receive: Receive, *, timeout_s: float) -> None:
-    async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        await read(receive)
-
     async with asyncio.timeout(BOUND_S):
-        await BodyLimitMiddleware(app, 10_000_000, timeout_s)(SCOPE, receive, nothing)
+        await read(BodyLimit(10_000_000, timeout_s).counted(receive))
 
 
 async def read_all(receive: Receive) -> None:
@@ -35,7 +26,7 @@ async def read_all(receive: Receive) -> None:
 
 def dripping(size: int, pause_s: float) -> Receive:
     async def receive() -> Message:
-        await asyncio.sleep(pause_s)
+        await asyncio.sleep(pause_s)  # the drip
         return {"type": "http.request", "body": b"x" * size, "more_body": True}
 
     return receive
@@ -72,7 +63,7 @@ async def test_a_handler_that_reads_late_and_one_that_waits_for_the_end_of_its_c
 
     async def late(receive: Receive) -> None:
         await receive()
-        await asyncio.sleep(0.3)
+        await asyncio.sleep(0.3)  # longer than a body may take
         await receive()
         asyncio.get_running_loop().call_later(0.3, left.set)
         assert (await receive())["type"] == "http.disconnect"

@@ -2,15 +2,16 @@
 
 import json
 import logging
+from collections.abc import Sequence
 
 import pytest
 from starlette.types import Message, Receive, Scope, Send
 
-from middleware.refusals import LastResortMiddleware
+from tests.support.front import front
 from tests.support.requirement import requirement
 
 
-async def run(start_first: bool) -> list[Message]:
+async def run(start_first: bool, headers: Sequence[tuple[bytes, bytes]] = ()) -> list[Message]:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         if start_first:
             await send({"type": "http.response.start", "status": 200, "headers": []})
@@ -24,8 +25,15 @@ async def run(start_first: bool) -> list[Message]:
     async def receive() -> Message:
         return {"type": "http.request", "body": b"", "more_body": False}
 
-    await LastResortMiddleware(app)({"type": "http", "path": "/", "method": "GET", "headers": []}, receive, send)
+    await front(app)({"type": "http", "path": "/healthz", "method": "GET", "headers": headers}, receive, send)
     return sent
+
+
+@requirement("OPS-14")
+@pytest.mark.parametrize(("given", "kept"), [(b"req_7", True), (b"-", False), (b"a b", False), (b"", False)])
+async def test_the_mark_of_no_request_and_what_is_malformed_are_no_correlation_id(given: bytes, kept: bool) -> None:
+    answered = (await run(start_first=True, headers=[(b"x-correlation-id", given)]))[0]["headers"]
+    assert (dict(answered)[b"x-correlation-id"] == given) is kept
 
 
 @requirement("EXEC-13")

@@ -3,21 +3,12 @@
 import httpx
 import pytest
 
+from tests.support.credentials import Tokens
 from tests.support.http_service import HttpService, Reply, Seen
 from tests.support.requirement import requirement
-from wicketgate.net import (
-    HttpClient,
-    NeverSent,
-    NotSendable,
-    Outgoing,
-    Refusal,
-    SchemeRefused,
-    Target,
-    fetch,
-    make_http_client,
-    redirect_of,
-    send_authorized,
-)
+from wicketgate.net import HttpClient, NeverSent, Outgoing, Target, fetch, make_http_client
+from wicketgate.net.client import redirect_of, send_authorized
+from wicketgate.net.outgoing import NotSendable, SchemeRefused
 
 MANY = 1_000_000
 
@@ -106,7 +97,16 @@ async def test_what_is_no_url_of_ours_is_never_sent(http: HttpClient, url: str, 
 
 
 @requirement("UP-25")
-@pytest.mark.parametrize(("name", "value"), [("x", "a\r\nb: c"), ("x", "a\0"), ("x\ny", "a")])
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("x", "a\r\nb: c"),
+        ("x", "a\ny"),
+        ("x", "a\rb"),
+        ("x", "a\0"),
+        ("x\ny", "a"),
+    ],
+)
 async def test_a_header_cannot_become_two(http: HttpClient, name: str, value: str) -> None:
     async with HttpService() as service, http:
         target = Target("POST", service.url, {})
@@ -216,27 +216,10 @@ def test_the_origin_is_kept_but_tls_may_be_turned_on(url: str, location: str, on
 # 401.
 
 
-class Tokens:
-    """Gives ``t0``, and after each renewal the next."""
-
-    def __init__(self) -> None:
-        self.renewals = 0
-
-    async def authorization(self) -> str:
-        return f"t{self.renewals}"
-
-    async def renew(self, refusal: Refusal) -> bool:
-        self.renewals += 1
-        return True
-
-    async def aclose(self) -> None:
-        return
-
-
 @requirement("UP-23")
 @pytest.mark.parametrize(("good", "sent", "status"), [("t0", 1, 200), ("t1", 2, 200), ("none", 2, 401)])
 async def test_after_a_401_the_credential_is_renewed_once(http: HttpClient, good: str, sent: int, status: int) -> None:
-    tokens = Tokens()
+    tokens = Tokens("t")
 
     def answer(seen: Seen) -> Reply:
         return Reply(status=200 if seen.headers["authorization"] == good else 401)
@@ -253,24 +236,18 @@ async def test_after_a_401_the_credential_is_renewed_once(http: HttpClient, good
     assert (response.status_code, len(service.seen), tokens.renewals) == (status, sent, sent - 1)
 
 
-class NoMore(Tokens):
-    async def renew(self, refusal: Refusal) -> bool:
-        await super().renew(refusal)
-        return False
-
-
 @requirement("UP-23")
 @pytest.mark.parametrize(
-    ("tokens", "challenge", "sent", "status"),
+    ("renews", "challenge", "sent", "status"),
     [
-        (Tokens, 'Bearer error="insufficient_scope", scope="a"', 2, 200),
-        (NoMore, 'Bearer error="insufficient_scope", scope="a"', 1, 403),
-        (Tokens, 'Bearer error="invalid_request"', 1, 403),
-        (Tokens, "", 1, 403),
+        (True, 'Bearer error="insufficient_scope", scope="a"', 2, 200),
+        (False, 'Bearer error="insufficient_scope", scope="a"', 1, 403),
+        (True, 'Bearer error="invalid_request"', 1, 403),
+        (True, "", 1, 403),
     ],
 )
 async def test_a_403_is_asked_again_only_where_more_scopes_can_be_had(
-    http: HttpClient, tokens: type[Tokens], challenge: str, sent: int, status: int
+    http: HttpClient, renews: bool, challenge: str, sent: int, status: int
 ) -> None:
     def answer(seen: Seen) -> Reply:
         good = seen.headers["authorization"] == "t1"
@@ -282,7 +259,7 @@ async def test_a_403_is_asked_again_only_where_more_scopes_can_be_had(
             headers = {"authorization": authorization or ""}
             return await http.send(http.build_request("POST", service.url, headers=headers), stream=True)
 
-        response = await send_authorized(tokens(), send)
+        response = await send_authorized(Tokens("t", renews=renews), send)
         await response.aclose()
     assert (response.status_code, len(service.seen)) == (status, sent)
 

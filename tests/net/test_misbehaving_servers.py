@@ -13,24 +13,9 @@ import pytest
 
 from tests.support.raw_server import CHUNKED, OK, WHOLE, RawServer
 from tests.support.requirement import requirement
-from wicketgate.net import (
-    MAX_BODY_BYTES,
-    MAX_HEAD_BYTES,
-    AnswerBroken,
-    AnswerTimedOut,
-    AnswerTooLarge,
-    AnswerUndecodable,
-    HttpClient,
-    NeverSent,
-    NoAnswer,
-    Outgoing,
-    Reply,
-    body_of,
-    fetch,
-    make_http_client,
-    read_bounded,
-)
-from wicketgate.net.codings import decoder_of
+from wicketgate.net import HttpClient, NeverSent, NoAnswer, Outgoing, Reply, body_of, fetch, make_http_client
+from wicketgate.net.outgoing import AnswerTimedOut, AnswerTooLarge, AnswerUndecodable
+from wicketgate.net.transport import MAX_BODY_BYTES, decoder_of
 
 MANY = 1_000_000
 SOON_S = 0.1
@@ -106,54 +91,17 @@ async def test_a_server_that_hangs_up_unread_gives_an_error_that_claims_nothing_
                 await get(http, url)
 
 
-GOOD_BEGINNINGS = {
-    "nothing": (b"", NoAnswer),
-    "half a head": (b"HTTP/1.1 200 OK\r\nconte", AnswerBroken),
-    "an interim answer": (b"HTTP/1.1 100 Continue\r\n\r\n", NoAnswer | AnswerBroken),
-    "garbage": (b"garbage\r\n\r\n", AnswerBroken),
-    "zeros": (bytes(100_000), AnswerBroken),
-    "another protocol": (b"SSH-2.0-OpenSSH_9.6\r\n", AnswerBroken),
-    "a head too large": (OK + b"x: " + b"y" * (MAX_HEAD_BYTES + 1), AnswerTooLarge | AnswerBroken),
-    "a length below zero": (OK + b"content-length: -5\r\n\r\n", AnswerBroken),
-    "two lengths": (OK + b"content-length: 5\r\ncontent-length: 6\r\n\r\nhello", AnswerBroken),
-    "a body cut short": (OK + b"content-length: 9\r\n\r\nhello", AnswerBroken),
-    "a chunk cut short": (CHUNKED + b"9\r\nhello", AnswerBroken),
-    "no last chunk": (CHUNKED + b"5\r\nhello\r\n", AnswerBroken),
-    "a chunk size that is none": (OK + b"transfer-encoding: chunked\r\n\r\nzz\r\n", AnswerBroken),
-    "a coding that is not gzip": (
-        OK + b"content-encoding: gzip\r\ncontent-length: 7\r\n\r\nnotgzip",
-        AnswerUndecodable,
-    ),
-    "a coding nobody asked for": (OK + b"content-encoding: br\r\ncontent-length: 1\r\n\r\nx", AnswerUndecodable),
-    "half of a compressed body": (
-        OK + b"content-encoding: gzip\r\ncontent-length: 15\r\n\r\n" + gzip.compress(b"hello" * 50)[:15],
-        AnswerUndecodable,
-    ),
-}
-
-
 @requirement("UP-26")
-@pytest.mark.parametrize("name", GOOD_BEGINNINGS)
-async def test_what_is_no_whole_answer_is_told_apart(http: HttpClient, name: str) -> None:
-    said, kind = GOOD_BEGINNINGS[name]
-    async with RawServer(([said] if said else [], True)).running() as server:
-        with pytest.raises(httpx.RequestError) as caught:
+@pytest.mark.parametrize(
+    ("coding", "data"),
+    [(b"gzip", b"notgzip"), (b"br", b"x"), (b"gzip", gzip.compress(b"hello" * 50)[:15]), (b"gzip, gzip", b"x")],
+    ids=["no gzip", "br", "half of it", "two codings"],
+)
+async def test_a_body_that_cannot_be_decoded_is_told_apart(http: HttpClient, coding: bytes, data: bytes) -> None:
+    said = OK + b"content-encoding: %b\r\ncontent-length: %d\r\n\r\n%b" % (coding, len(data), data)
+    async with RawServer(([said], True)).running() as server:
+        with pytest.raises(AnswerUndecodable):
             await get(http, server.url)
-    assert isinstance(caught.value, kind), caught.value
-    assert not isinstance(caught.value, NeverSent)
-
-
-@pytest.mark.parametrize("line", [b"HTTP/1.1 100 Continue\r\n\r\n", b"HTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\n"])
-async def test_interim_answers_without_end_are_an_end(http: HttpClient, line: bytes) -> None:
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        while True:
-            writer.write(line * 1_000)
-            await writer.drain()
-
-    async with served_by(serve) as url:
-        with pytest.raises(AnswerTooLarge):
-            await get(http, url)
 
 
 @requirement("UP-26")
@@ -199,11 +147,10 @@ BOMB = b"x" * 50_000_000
     ("coding", "data"),
     [
         ("gzip", gzip.compress(BOMB, 1)),
+        ("x-gzip", gzip.compress(BOMB, 1)),
         ("deflate", zlib.compress(BOMB, 1)),
-        ("deflate", zlib.compress(BOMB, 1)[2:-4]),
-        ("x-gzip", gzip.compress(b"") * 2_000 + gzip.compress(BOMB, 1)),
     ],
-    ids=["gzip", "deflate", "raw deflate", "many members"],
+    ids=["gzip", "x-gzip", "deflate"],
 )
 async def test_a_small_body_that_swells_is_decoded_in_steps(http: HttpClient, coding: str, data: bytes) -> None:
     said = OK + f"content-encoding: {coding}\r\ncontent-length: {len(data)}\r\n\r\n".encode() + data
@@ -217,15 +164,14 @@ async def test_a_small_body_that_swells_is_decoded_in_steps(http: HttpClient, co
 
 
 @requirement("UP-26")
-@pytest.mark.parametrize("members", [1, 3])
 @pytest.mark.parametrize("size", [1, 7, 100_000])
-async def test_a_compressed_body_is_read_whole_however_it_is_cut(http: HttpClient, members: int, size: int) -> None:
+async def test_a_compressed_body_is_read_whole_however_it_is_cut(http: HttpClient, size: int) -> None:
     text = bytes(range(256)) * 40
-    data = gzip.compress(text) * members
+    data = gzip.compress(text)
     head = OK + f"content-encoding: gzip\r\ncontent-length: {len(data)}\r\n\r\n".encode()
     pieces = [head, *[data[at : at + size] for at in range(0, len(data), size)]]
     async with RawServer((pieces, False)).running() as server:
-        assert (await http.get(server.url)).content == text * members
+        assert (await http.get(server.url)).content == text
 
 
 @requirement("UP-41")
@@ -256,8 +202,7 @@ def decoded_from(pieces: Pieces) -> Callable[[], Awaitable[bytes]]:
     return read
 
 
-@pytest.mark.parametrize("content", [b"", b"x"], ids=["empty members", "members of one byte"])
-async def test_other_tasks_run_while_many_members_are_decoded(content: bytes) -> None:
+async def test_other_tasks_run_while_a_body_that_swells_is_decoded() -> None:
     turns = 0
 
     async def count() -> None:
@@ -267,35 +212,24 @@ async def test_other_tasks_run_while_many_members_are_decoded(content: bytes) ->
             turns += 1
 
     counting = asyncio.create_task(count())
-    read = decoded_from(Pieces(gzip.compress(content) * 3_200 + gzip.compress(b"last"), most=1))
-    text = b""
+    read = decoded_from(Pieces(gzip.compress(BOMB, 1), most=1))
+    size = 0
     while data := await read():
-        text += data
+        size += len(data)
     counting.cancel()
-    assert text == content * 3_200 + b"last"
-    assert turns >= 3_200 // 20
-
-
-EMPTY_BLOCK = b"\x00\x00\x00\xff\xff"
-HEAD_WITH_A_NAME = b"\x1f\x8b\x08\x08\x00\x00\x00\x00\x00\x03"
+    assert size == len(BOMB)
+    assert turns >= len(BOMB) // (64 * 1024 * 20)
 
 
 @pytest.mark.parametrize(
     "sent",
     [
-        (gzip.compress(b"") * 100_000,),
-        (gzip.compress(b""),),
+        (gzip.compress(b"x") * 2,),
         (gzip.compress(b"x"),),
-        (
-            HEAD_WITH_A_NAME,
-            b"n" * 65_536,
-        ),
-        (
-            gzip.compress(b"")[:10],
-            EMPTY_BLOCK * 10_000,
-        ),
+        (b"\x1f\x8b\x08\x08\x00\x00\x00\x00\x00\x03", b"n" * 65_536),
+        (gzip.compress(b"")[:10], b"\x00\x00\x00\xff\xff" * 10_000),
     ],
-    ids=["many members at once", "empty members", "small members", "a name without end", "empty blocks"],
+    ids=["two members at once", "a second member", "a name without end", "empty blocks"],
 )
 async def test_a_compressed_body_that_costs_more_than_it_gives_is_refused(sent: tuple[bytes, ...]) -> None:
     pieces = Pieces(*sent, most=20_000)
@@ -322,7 +256,7 @@ async def test_a_head_in_drips_does_not_prolong_the_time(http: HttpClient) -> No
         while True:
             writer.write(b"HTTP/1.1 102 Processing\r\n\r\n")
             await writer.drain()
-            await asyncio.sleep(SOON_S / 10)
+            await asyncio.sleep(SOON_S / 10)  # the drip
 
     async with served_by(serve) as url:
         with pytest.raises(AnswerTimedOut):
@@ -349,7 +283,7 @@ async def test_a_body_in_drips_lasts_as_long_as_it_drips_and_between_reads_no_ti
         for _ in range(8):
             writer.write(b"1\r\nx\r\n")
             await writer.drain()
-            await asyncio.sleep(SOON_S / 3)
+            await asyncio.sleep(SOON_S / 3)  # the drip
         writer.write(b"0\r\n\r\n")
 
     async with served_by(serve) as url:
@@ -357,7 +291,7 @@ async def test_a_body_in_drips_lasts_as_long_as_it_drips_and_between_reads_no_ti
         response = await http.send(request, stream=True)
         pieces = response.aiter_raw()
         read = await anext(pieces)
-        await asyncio.sleep(SOON_S * 1.5)
+        await asyncio.sleep(SOON_S * 1.5)  # longer than a silence may be
         async for piece in pieces:
             read += piece
     assert read == b"x" * 8
@@ -368,14 +302,14 @@ async def test_a_large_request_that_is_taken_in_slowly_is_no_silence(http: HttpC
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
-        for _ in range(12):
-            await reader.readexactly(size // 12)
-            await asyncio.sleep(SOON_S)
+        for _ in range(24):
+            await reader.readexactly(size // 24)
+            await asyncio.sleep(SOON_S)  # a server that takes its time
         writer.write(WHOLE)
         await writer.drain()
 
     async with served_by(serve) as url:
-        response = await http.put(url, content=bytes(size), timeout=httpx.Timeout(None, read=SOON_S * 7))
+        response = await http.put(url, content=bytes(size), timeout=httpx.Timeout(None, read=SOON_S * 20))
     assert response.text == "hello"
 
 
@@ -406,14 +340,6 @@ async def test_a_server_that_half_closes_after_its_answer_has_answered(http: Htt
             assert (await get(http, url)).body == b"hello"
 
 
-@requirement("UP-27")
-async def test_two_answers_to_one_request_are_one(http: HttpClient) -> None:
-    async with RawServer(([WHOLE + WHOLE.replace(b"hello", b"world")], False), ([WHOLE], False)).running() as server:
-        for _ in range(2):
-            assert (await get(http, server.url)).body == b"hello"
-        assert server.connections == 2
-
-
 @requirement("UP-43")
 @pytest.mark.parametrize("kind", [b"", CHUNKED])
 async def test_cancelling_ends_the_exchange_at_the_server(http: HttpClient, kind: bytes) -> None:
@@ -422,11 +348,3 @@ async def test_cancelling_ends_the_exchange_at_the_server(http: HttpClient, kind
             async with asyncio.timeout(SOON_S):
                 await get(http, server.url)
         await server.left.wait()
-
-
-@requirement("UP-43")
-async def test_what_was_read_of_an_answer_before_it_broke_off_is_given_first(http: HttpClient) -> None:
-    async with RawServer(([CHUNKED + b"5\r\nhello\r\n"], True)).running() as server:
-        response = await http.send(http.build_request("GET", server.url), stream=True)
-        with pytest.raises(AnswerBroken):
-            await read_bounded(response, MANY)

@@ -13,18 +13,8 @@ from tests.support.http_service import HttpService
 from tests.support.proxy import HttpProxy
 from tests.support.raw_server import CHUNKED, WHOLE, RawServer
 from tests.support.requirement import requirement
-from wicketgate.net import (
-    CannotConnect,
-    CertificateRefused,
-    ConnectTimedOut,
-    NeverSent,
-    Outgoing,
-    ProxyFailed,
-    Reply,
-    fetch,
-    make_http_client,
-)
-from wicketgate.net.outgoing import Proxies
+from wicketgate.net import NeverSent, Outgoing, Reply, fetch, make_http_client
+from wicketgate.net.outgoing import CannotConnect, CertificateRefused, Proxies, ProxyFailed
 
 HELLO = ([WHOLE], False)
 SECRET = "p%40ss"
@@ -91,23 +81,11 @@ async def test_a_server_that_does_not_speak_tls_is_not_reached() -> None:
         assert service.seen == []
 
 
-async def test_a_tls_greeting_without_answer_is_a_connect_timeout() -> None:
-    async with RawServer().running() as server, make_http_client(Outgoing()) as http:
-        with pytest.raises(ConnectTimedOut):
-            await http.get(server.url.replace("http:", "https:"), timeout=0.05)
-
-
 @requirement("UP-56")
 async def test_connections_that_begin_together_share_one_tls_context(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     contexts = await asyncio.gather(*(Outgoing(str(authority.ca_file)).tls() for _ in range(20)))
     assert len({id(context) for context in contexts}) == 1
-
-
-async def test_a_ca_file_that_cannot_be_read_is_a_failure_to_connect(tmp_path: Path) -> None:
-    async with RawServer().running() as server:
-        with pytest.raises(CannotConnect):
-            await get(Outgoing(ca_file=str(tmp_path / "none.pem")), server.url.replace("http:", "https:"))
 
 
 @requirement("UP-40")

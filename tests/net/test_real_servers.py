@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -13,8 +12,11 @@ from pathlib import Path
 import pytest
 
 from tests.support.debian import debian_program
+from tests.support.ports import free_port
 from tests.support.requirement import requirement
-from wicketgate.net import CannotConnect, NoAnswer, Outgoing, body_of, fetch, make_http_client
+from tests.support.until import until
+from wicketgate.net import NoAnswer, Outgoing, body_of, fetch, make_http_client
+from wicketgate.net.outgoing import CannotConnect
 
 BIG = bytes(range(256)) * 4_096
 
@@ -89,30 +91,24 @@ http {{
 """
 
 
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-        return port
-
-
 @asynccontextmanager
 async def started(command: Sequence[str], port: int, env: Mapping[str, str]) -> AsyncIterator[None]:
     """Run *command* until it is no longer needed; it listens on *port*."""
     process = await asyncio.create_subprocess_exec(
         *command, env=dict(env), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
+
+    async def listens() -> bool:
+        assert process.returncode is None, f"{command[0]} ended"
+        try:
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+        except OSError:
+            return False
+        writer.close()
+        return True
+
     try:
-        async with asyncio.timeout(30):
-            while True:
-                assert process.returncode is None, f"{command[0]} ended"
-                try:
-                    _, writer = await asyncio.open_connection("127.0.0.1", port)
-                except OSError:
-                    await asyncio.sleep(0.02)
-                else:
-                    writer.close()
-                    break
+        await until(listens)
         yield
     finally:
         if process.returncode is None:
@@ -213,6 +209,6 @@ async def test_a_kept_connection_that_uvicorn_closes_after_a_second_is_replaced(
     async with asyncio.timeout(30), uvicorn_server(tmp_path) as url, make_http_client(Outgoing(), idle_s=60) as http:
         for pause_s in (0.98, 1.02):
             assert (await http.get(f"{url}/none")).status_code == 204
-            await asyncio.sleep(pause_s)
+            await asyncio.sleep(pause_s)  # about as long as uvicorn keeps a connection
             with suppress(NoAnswer):  # met in the same moment: written, so never repeated
                 assert (await http.get(f"{url}/none")).status_code == 204

@@ -1,9 +1,9 @@
 """The transport below httpx against a server that sends exactly the bytes it is given, however they are cut."""
 
 import asyncio
-import random
 import socket
 import threading
+import types
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
@@ -13,18 +13,10 @@ import pytest
 
 from tests.support.raw_server import CHUNKED, OK, WHOLE, RawServer, cut
 from tests.support.requirement import requirement
-from wicketgate.net import (
-    MAX_HEAD_BYTES,
-    AnswerAbandoned,
-    AnswerTimedOut,
-    NeverSent,
-    NotSendable,
-    Outgoing,
-    Target,
-    Transport,
-    body_of,
-)
-from wicketgate.net.transport import MAX_FINISHING
+from wicketgate.net import NeverSent, NoAnswer, Outgoing, Target, body_of
+from wicketgate.net.connection import MAX_HEAD_BYTES
+from wicketgate.net.outgoing import AnswerAbandoned, AnswerBroken, AnswerTimedOut, AnswerTooLarge, NotSendable
+from wicketgate.net.transport import MAX_FINISHING, Transport
 
 
 @asynccontextmanager
@@ -64,20 +56,27 @@ GOOD = {
     "to be closed": (OK + b"connection: close\r\ncontent-length: 5\r\n\r\nhello", b"hello", False),
 }
 
-BAD_HEADS = {
-    "nothing": b"",
-    "half a head": b"HTTP/1.1 200 OK\r\nconte",
-    "an interim answer alone": b"HTTP/1.1 100 Continue\r\n\r\n",
-    "another protocol": b"SSH-2.0-OpenSSH_9.6\r\n",
-    "a bad field": OK + b"bad field\r\n\r\n",
-    "two lengths": OK + b"content-length: 5\r\ncontent-length: 6\r\n\r\nhello",
-    "a length and chunks": OK + b"content-length: 5\r\ntransfer-encoding: chunked\r\n\r\nhello",
-    "a length that is no number": OK + b"content-length: five\r\n\r\nhello",
-    "a coding not asked for": OK + b"transfer-encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
-    "another protocol by upgrade": b"HTTP/1.1 101 Switching\r\nconnection: upgrade\r\nupgrade: x\r\n\r\nabc",
-    "a head that is too large": OK + b"x: " + b"y" * (MAX_HEAD_BYTES + 1),
-    "many fields": OK + b"x: y\r\n" * 20_000,
-    "interim answers for ever": b"HTTP/1.1 103 Early\r\nx: y\r\n\r\n" * 5_000,
+BAD_HEADS: dict[str, tuple[bytes, type[Exception] | types.UnionType]] = {
+    "nothing": (b"", NoAnswer),
+    "half a head": (b"HTTP/1.1 200 OK\r\nconte", AnswerBroken),
+    "an interim answer alone": (b"HTTP/1.1 100 Continue\r\n\r\n", NoAnswer | AnswerBroken),
+    "garbage": (b"garbage\r\n\r\n", AnswerBroken),
+    "zeros": (bytes(100_000), AnswerBroken),
+    "another protocol": (b"SSH-2.0-OpenSSH_9.6\r\n", AnswerBroken),
+    "a bad field": (OK + b"bad field\r\n\r\n", AnswerBroken),
+    "two lengths": (OK + b"content-length: 5\r\ncontent-length: 6\r\n\r\nhello", AnswerBroken),
+    "a length and chunks": (OK + b"content-length: 5\r\ntransfer-encoding: chunked\r\n\r\nhello", AnswerBroken),
+    "a length that is no number": (OK + b"content-length: five\r\n\r\nhello", AnswerBroken),
+    "a length below zero": (OK + b"content-length: -5\r\n\r\n", AnswerBroken),
+    "a coding not asked for": (OK + b"transfer-encoding: gzip, chunked\r\n\r\n0\r\n\r\n", AnswerBroken),
+    "another protocol by upgrade": (
+        b"HTTP/1.1 101 Switching\r\nconnection: upgrade\r\nupgrade: x\r\n\r\nabc",
+        AnswerBroken,
+    ),
+    "a head that is too large": (OK + b"x: " + b"y" * (MAX_HEAD_BYTES + 1), AnswerTooLarge | AnswerBroken),
+    "many fields": (OK + b"x: y\r\n" * 20_000, AnswerTooLarge | AnswerBroken),
+    "interim answers for ever": (b"HTTP/1.1 103 Early\r\nx: y\r\n\r\n" * 5_000, AnswerTooLarge),
+    "empty interim answers for ever": (b"HTTP/1.1 100 Continue\r\n\r\n" * 5_000, AnswerTooLarge),
 }
 
 BROKEN_BODIES = {
@@ -101,49 +100,32 @@ async def test_an_answer_is_the_same_however_it_is_cut(name: str, size: int) -> 
     assert b"x" not in [key for key, _ in response.headers.raw]  # what came with an interim answer or as a trailer
 
 
+@requirement("UP-26")
 @pytest.mark.parametrize("size", [1 << 20, 3])
 @pytest.mark.parametrize("name", BAD_HEADS)
 async def test_what_is_no_answer_is_an_error_and_its_connection_is_closed(name: str, size: int) -> None:
-    data = BAD_HEADS[name]
+    data, kind = BAD_HEADS[name]
     size = size if len(data) < 1000 else 1 << 20
     async with transport_to((cut(data, size), True), ([WHOLE], False)) as (transport, server):
-        with pytest.raises(httpx.TransportError):
+        with pytest.raises(httpx.TransportError) as caught:
             await ask(transport, server.url)
+        assert isinstance(caught.value, kind), caught.value
+        assert not isinstance(caught.value, NeverSent)
         assert (await ask(transport, server.url))[1] == b"hello"
         assert server.connections == 2
 
 
+@requirement("UP-43")
 @pytest.mark.parametrize("name", BROKEN_BODIES)
 async def test_what_was_said_before_a_body_breaks_off_is_given_first(name: str) -> None:
     async with transport_to(([BROKEN_BODIES[name]], True)) as (transport, server):
         response = await transport.handle_async_request(post(server.url))
         read = b""
-        with pytest.raises(httpx.TransportError):
+        with pytest.raises((AnswerBroken, AnswerTooLarge)):
             while piece := await body_of(response).read():
                 read += piece
         assert read.startswith(b"hello")
         await response.aclose()
-
-
-async def test_any_stream_of_chunks_is_read_as_it_was_written() -> None:
-    chance = random.Random(7)
-    for _ in range(40):
-        body = chance.randbytes(chance.randrange(3000))
-        data, at = CHUNKED, 0
-        while at < len(body):
-            piece = body[at : at + chance.choice([1, 3, 50, 700])]
-            data += b"%X\r\n%b\r\n" % (len(piece), piece)
-            at += len(piece)
-        data += b"0\r\n\r\n"
-        pieces, at = [], 0
-        while at < len(data):
-            size = chance.choice([1, 2, 5, 80, 4000])
-            pieces.append(data[at : at + size])
-            at += size
-        async with transport_to((pieces, False), ([WHOLE], False)) as (transport, server):
-            assert (await ask(transport, server.url))[1] == body
-            assert (await ask(transport, server.url))[1] == b"hello"
-            assert server.connections == 1
 
 
 @requirement("UP-25")
@@ -154,16 +136,6 @@ async def test_the_request_is_sent_as_it_is_written_with_its_body() -> None:
         assert head.startswith(b"POST /v1/x?a=%2C HTTP/1.1\r\n")
         assert b"\r\nHost: 127.0.0.1:" in head
         assert content == b"abc"
-
-
-@requirement("UP-25")
-@pytest.mark.parametrize("value", [b"a\r\nx: y", b"a\ny", b"a\rb", b"a\0b"])
-async def test_a_header_cannot_become_two(value: bytes) -> None:
-    async with transport_to() as (transport, server):
-        request = httpx.Request("POST", server.url, headers=[(b"x", value)], content=b"")
-        with pytest.raises(httpx.LocalProtocolError):
-            await transport.handle_async_request(request)
-        assert server.connections == 0
 
 
 @requirement("UP-27")
@@ -336,19 +308,6 @@ async def test_streams_side_by_side_have_connections_of_their_own() -> None:
         assert server.connections == 20
 
 
-@pytest.mark.parametrize("head", [b"", CHUNKED])
-async def test_who_is_cancelled_leaves_at_once(head: bytes) -> None:
-    async with transport_to(([head, b""], False)) as (transport, server):
-        reading = asyncio.create_task(ask(transport, server.url))
-        while not server.requests:
-            await asyncio.sleep(0)
-        reading.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await reading
-        server.go_on.set()
-        await server.left.wait()
-
-
 async def test_a_server_is_held_back_while_the_body_is_not_read_and_nothing_is_lost() -> None:
     size = 64 << 20
     pieces = [OK + b"content-length: %d\r\n\r\n" % size, *cut(bytes(size), 1 << 16)]
@@ -387,6 +346,15 @@ async def test_closing_the_transport_ends_the_streams_that_are_open() -> None:
 async def test_connections_that_are_not_needed_are_given_up() -> None:
     async with transport_to(([WHOLE], False), idle_s=0.0) as (transport, server):
         await ask(transport, server.url)
+        await server.left.wait()
+
+
+async def test_connections_are_given_up_at_once_side_by_side() -> None:
+    """uvloop has no time to tell of a timer that is due now."""
+    async with transport_to(*[([WHOLE], False)] * 3, idle_s=0.0) as (transport, server):
+        responses = [await transport.handle_async_request(post(server.url)) for _ in range(3)]
+        for response in responses:
+            assert await response.aread() == b"hello"
         await server.left.wait()
 
 

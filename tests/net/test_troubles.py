@@ -150,7 +150,7 @@ async def socks_proxy(folder: Path) -> AsyncIterator[tuple[str, Outgoing]]:
     yield "http://api.test", Outgoing.from_environment({"ALL_PROXY": "socks5://me:secret@127.0.0.1:1"})
 
 
-@requirement("UP-67")
+@requirement("UP-54", "UP-67")
 @pytest.mark.parametrize(
     ("peer", "why", "mend"),
     [
@@ -209,10 +209,16 @@ async def test_a_port_that_says_nothing_is_told_as_a_timeout() -> None:
     )
 
 
-@requirement("UP-67")
-@pytest.mark.parametrize("number", [errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN])
-def test_no_route_is_told_as_such(number: int) -> None:
-    assert trouble_of(OSError(number, "secret")).why == "there is no route to it"
+@requirement("UP-54", "UP-67")
+@pytest.mark.parametrize(
+    ("numbers", "why"),
+    [
+        ([errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN], "there is no route to it"),
+        ([errno.EMFILE, errno.ENFILE], "too many files are open here"),
+    ],
+)
+def test_errors_of_the_system_have_a_phrase(numbers: list[int], why: str) -> None:
+    assert [trouble_of(OSError(number, "secret")).why for number in numbers] == [why] * len(numbers)
 
 
 @requirement("UP-67")

@@ -33,6 +33,14 @@ def cleaned(plugin: TextFilter, text: str) -> str:
     return plugin.scanner.replace(text, Counter())
 
 
+async def changed(plugin: TextFilter, result: Mapping[str, Any], note: str | None = None) -> Mapping[str, Any]:
+    """Returns *result* as *plugin* changes it. If *note* is given, the plugin must leave that note for the audit."""
+    verdict = await plugin.on_result(request(), result)
+    assert isinstance(verdict, Allow) and isinstance(verdict.instead, Mapping)
+    assert note in (None, verdict.note)
+    return verdict.instead
+
+
 def request(**arguments: Any) -> Request:
     return Request("req_1", "tools/call", "raw", "echo", arguments, Identity("owner_1"))
 
@@ -152,15 +160,13 @@ async def test_texts_and_structured_content_are_both_read_and_the_original_is_le
         "structuredContent": {"rows": [{"mail": "bob@example.com", "n": 1}]},
         "_meta": {"mail": "bob@example.com"},
     }
-    verdict = await PII.on_result(request(), result)
-    assert isinstance(verdict, Allow) and isinstance(verdict.instead, Mapping)
-    assert verdict.note == "email: 2, ip_address: 1"
+    shown = await changed(PII, result, "email: 2, ip_address: 1")
     mail = "[EMAIL REDACTED by Wicketgate]"
-    assert verdict.instead["content"][0]["text"] == f"write to {mail}"
-    assert verdict.instead["content"][1] == result["content"][1]
-    assert verdict.instead["content"][2]["resource"]["text"] == "[IP_ADDRESS REDACTED by Wicketgate]"
-    assert verdict.instead["structuredContent"] == {"rows": [{"mail": mail, "n": 1}]}
-    assert verdict.instead["_meta"] == result["_meta"]
+    assert shown["content"][0]["text"] == f"write to {mail}"
+    assert shown["content"][1] == result["content"][1]
+    assert shown["content"][2]["resource"]["text"] == "[IP_ADDRESS REDACTED by Wicketgate]"
+    assert shown["structuredContent"] == {"rows": [{"mail": mail, "n": 1}]}
+    assert shown["_meta"] == result["_meta"]
     assert result["content"][0]["text"] == "write to bob@example.com"
 
 
@@ -171,10 +177,8 @@ async def test_the_filter_of_secrets_reads_meta_too() -> None:
     inner = {"type": "resource", "resource": {"uri": "a://b", "text": "", "_meta": {key: 1}}}
     result = {"content": [block, inner], "_meta": {"ui": {"token": f"x {key}"}}}
     marker = "[SECRET REDACTED by Wicketgate]"
-    verdict = await SECRETS.on_result(request(), result)
-    assert isinstance(verdict, Allow) and isinstance(verdict.instead, Mapping)
-    assert verdict.note == "secret: 2"  # by different texts
-    assert verdict.instead == {
+    # Counted by different texts.
+    assert await changed(SECRETS, result, "secret: 2") == {
         "content": [
             {**block, "_meta": {"a": [marker]}},
             {"type": "resource", "resource": {"uri": "a://b", "text": "", "_meta": {marker: 1}}},
@@ -182,9 +186,7 @@ async def test_the_filter_of_secrets_reads_meta_too() -> None:
         "_meta": {"ui": {"token": f"x {marker}"}},
     }
     contents = {"contents": [{"uri": "a://b", "text": "", "_meta": {"a": key}}]}
-    of_read = await SECRETS.on_result(request(), contents)
-    assert isinstance(of_read, Allow) and isinstance(of_read.instead, Mapping)
-    assert of_read.instead["contents"][0]["_meta"] == {"a": marker}
+    assert (await changed(SECRETS, contents))["contents"][0]["_meta"] == {"a": marker}
 
 
 @requirement("ROUTE-26")
@@ -194,13 +196,10 @@ async def test_no_name_of_a_field_keeps_its_text_from_being_read() -> None:
     verdict = await PII.on_request(request(**arguments))
     assert isinstance(verdict, Allow) and isinstance(verdict.instead, Request)
     assert verdict.instead.arguments == {"data": mail, "in": {"blob": mail, "_meta": {"a": mail}}}
-    of_result = await PII.on_result(request(), {"content": [], "structuredContent": arguments})
-    assert isinstance(of_result, Allow) and isinstance(of_result.instead, Mapping)
-    assert of_result.instead["structuredContent"] == verdict.instead.arguments
+    of_result = await changed(PII, {"content": [], "structuredContent": arguments})
+    assert of_result["structuredContent"] == verdict.instead.arguments
     lying = {"content": [{"type": "text", "text": "", "data": "bob@example.com"}]}
-    of_block = await PII.on_result(request(), lying)
-    assert isinstance(of_block, Allow) and isinstance(of_block.instead, Mapping)
-    assert of_block.instead["content"][0]["data"] == mail
+    assert (await changed(PII, lying))["content"][0]["data"] == mail
 
 
 BINARY = bytes(range(256))
@@ -250,17 +249,13 @@ async def test_bytes_that_hold_nothing_and_short_likenesses_in_binary_data_stay_
 @requirement("ROUTE-39")
 async def test_characters_in_the_place_of_base64_are_read_as_text() -> None:
     result = {"content": [{"type": "image", "data": "bob@example.com", "mimeType": "text/plain"}]}
-    verdict = await PII.on_result(request(), result)
-    assert isinstance(verdict, Allow) and isinstance(verdict.instead, Mapping)
-    assert verdict.instead["content"][0]["data"] == "[EMAIL REDACTED by Wicketgate]"
+    assert (await changed(PII, result))["content"][0]["data"] == "[EMAIL REDACTED by Wicketgate]"
 
 
 @requirement("ROUTE-26")
 async def test_names_of_fields_and_long_numbers_are_read_too() -> None:
     people = {"bob@example.com": 1, "ann@example.com": 2, "card": 4111111111111111, "order": 4111111111111112}
-    verdict = await PII.on_result(request(), {"content": [], "structuredContent": people})
-    assert isinstance(verdict, Allow) and isinstance(verdict.instead, Mapping)
-    assert verdict.instead["structuredContent"] == {
+    assert (await changed(PII, {"content": [], "structuredContent": people}))["structuredContent"] == {
         "[EMAIL REDACTED by Wicketgate]": 1,
         "[EMAIL REDACTED by Wicketgate] (2)": 2,
         "card": "[CREDIT_CARD REDACTED by Wicketgate]",
@@ -281,9 +276,7 @@ async def test_names_of_fields_and_long_numbers_are_read_too() -> None:
     ids=["resource", "prompt", "scalar", "content-text", "content-object", "content-nested"],
 )
 async def test_results_of_every_shape_and_method_are_read(result: Mapping[str, Any]) -> None:
-    verdict = await PII.on_result(request(), result)
-    assert isinstance(verdict, Allow) and verdict.note == "email: 1"
-    assert "bob" not in str(verdict.instead)
+    assert "bob" not in str(await changed(PII, result, "email: 1"))
 
 
 @pytest.mark.parametrize("content", [None, 5, [None, 5, True, 1.5], {}])

@@ -17,6 +17,8 @@ BLOCKS = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "embedding.md").rea
 SERVES = "run_stdio"
 
 EXPECTED = {
+    "with_tax": [],
+    "open_tickets": [],
     "create_issue": ["github.create_issue: It leaks by local"],
     "McpClientUpstream(session": ["time get_current_time ok"],
     "running_engine": ["tool-call", "tool-result"],
@@ -44,8 +46,12 @@ async def test_an_example_runs_and_prints_what_the_page_is_about(about: str, tmp
     code, out, err = await outcome("-c", block(about), env={"PATH": search}, cwd=tmp_path)
     assert code == 0, err
     assert out.splitlines()[: len(EXPECTED[about])] == EXPECTED[about]
+    if about == "with_tax":
+        assert out.startswith("local:with_tax") and out.splitlines()[-1] == "12.0"
+    if about == "open_tickets":
+        assert re.fullmatch(r"key: wg_local_\S+\n", out)
     if about == "ContextManager":
-        assert '"handle":"text:invoices:search#' in out
+        assert "text:invoices:search#" in out
         assert out.splitlines()[-1].endswith("INV-779,open")
 
 

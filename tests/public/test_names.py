@@ -3,6 +3,7 @@
 import ast
 import asyncio
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ PUBLIC_NAMES = [
     *("McpProxyServer", "Catalog", "SelectableItem", "make_choice_cards", "ChoiceCard", "mcp_tool_to_selectable"),
     *("mcp_result_to_envelope", "infer_namespace", "parse_tool_id", "format_tool_id", "load_mcp_session_jsonl"),
     *("ContextManager", "ContextItem", "ItemKind", "Phase", "ToolRegistry", "ToolContext", "ToolFailed"),
-    *("SecurityPlugin", "MiddlewarePlugin", "Settings", "Gate", "running_engine"),
+    *("SecurityPlugin", "MiddlewarePlugin", "Settings", "Gate", "running_engine", "create_app"),
 ]
 
 HEAVY = ("fastapi", "starlette", "sse_starlette", "uvicorn", "mcp")
@@ -55,12 +56,25 @@ def test_another_name_is_an_attribute_error() -> None:
         wicketgate.nothing_of_the_kind  # noqa: B018
 
 
+@requirement("LIB-29")
+async def test_the_published_reference_is_that_of_these_docstrings() -> None:
+    written = await fresh("from examples.reference import main; main()")
+    assert (ROOT / "openapi" / "library.md").read_text("utf-8").strip() == written, "run: make openapi"
+    assert {f"## {name}" for name in wicketgate.__all__} <= set(written.splitlines())
+
+
 @requirement("LIB-2")
 async def test_importing_it_loads_none_of_its_modules_and_no_name_brings_a_web_framework() -> None:
     own = await fresh("import sys, wicketgate; print([m for m in sys.modules if m.startswith('wicketgate.')])")
     assert own == "[]"
-    code = f"import sys, wicketgate\nfor n in wicketgate.__all__: getattr(wicketgate, n)\n{LOADED.format(heavy=HEAVY)}"
+    others = "[name for name in wicketgate.__all__ if name != 'create_app']"
+    code = f"import sys, wicketgate\nfor n in {others}: getattr(wicketgate, n)\n{LOADED.format(heavy=HEAVY)}"
     assert (await fresh(code)).startswith("[] ")
+
+
+@requirement("LIB-1")
+def test_the_version_is_that_of_the_installation() -> None:
+    assert wicketgate.__version__ == version("wicketgate")
 
 
 @requirement("LIB-2", "LIB-4")

@@ -84,7 +84,7 @@ async def test_the_session_of_the_examples_is_loaded_and_becomes_a_prompt() -> N
     code, prompt, err = await child("-m", "tests.public.run_snippet", str(SNIPPETS / "end_to_end.txt"))
     assert (code, err) == (0, "")
     assert "[user]\nSearch for open invoices\n\n[tool call tc1]\ninvoices.search(status='open')" in prompt
-    assert '"handle":"text:mcp:mcp_tool#' in prompt
+    assert "text:mcp:mcp_tool#" in prompt
     assert "INV-2100,Coppermill" not in prompt
 
 

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.effort import bounded_effort
 from tests.support.properties import examples
 from tests.support.requirement import requirement
 from wicketgate.results.firewall import seal_result
@@ -69,6 +70,54 @@ def test_only_what_is_not_on_the_page_has_a_handle_and_warnings_stay() -> None:
     assert read_page(shown).handles == (artifact.split()[1],)
 
 
+NOTE = '[… kept out: 5 characters, 9 tokens; go on: tool_view artifacts[0] {"type":"head","start":5,"chars":4000}]'
+
+
+@requirement("EXEC-96")
+@pytest.mark.parametrize(
+    ("text", "structured"),
+    [
+        ("(no content matched; 12 rows are hidden)", {"count": 0}),
+        ("(no text files here)", {"count": 0}),
+        ("head […goes on in facts]", {"[…] tail": "x"}),
+        (f"head\n{NOTE}", None),
+    ],
+)
+def test_a_text_that_looks_like_words_of_the_gate_is_shown_unchanged(
+    text: str, structured: dict[str, Any] | None
+) -> None:
+    result: dict[str, Any] = {"content": [*texts(text), PNG]}
+    if structured is not None:
+        result["structuredContent"] = structured
+    shown = page(result)
+    assert shown.startswith(text)
+    assert "\n[artifact image:time:now@1:" in shown
+
+
+@requirement("EXEC-96")
+def test_structured_content_of_many_keys_hides_no_link() -> None:
+    link = {"type": "resource_link", "uri": "https://example.com/a", "name": "a"}
+    value = {f"k{number}": "international " * 7 for number in range(25)}
+    shown = page({"content": [*texts("see"), link], "structuredContent": value})
+    assert shown == f"see\n{json.dumps(value, separators=(',', ':'))}\nlink: a | https://example.com/a"
+
+
+@requirement("EXEC-96", "EXEC-97")
+def test_many_short_texts_that_fit_are_shown_whole_and_not_kept() -> None:
+    parts = [
+        {"type": "resource", "resource": {"uri": f"file:///{number}", "text": f"item {number}"}} for number in range(60)
+    ]
+    sealed = seal_result({"content": parts}, "files:list@1", "list", TOKENS)
+    assert sealed.page == "\n".join(f"item {number}" for number in range(60))
+    assert (sealed.artifacts, sealed.envelope.artifacts) == ((), ())
+
+
+@requirement("EXEC-24")
+def test_lone_surrogates_in_structured_content_are_replaced() -> None:
+    value = {"name": "caf\udce9", "\udfff": 1}
+    assert page({"content": [], "structuredContent": value}) == '{"name":"caf���","���":1}'
+
+
 @requirement("EXEC-98", "CHAT-97")
 @settings(max_examples=examples(60), deadline=None)
 @given(
@@ -117,3 +166,11 @@ def test_text_says_structured_content_only_if_nothing_is_missing() -> None:
     assert not says('{"n": 1}', {"n": 1, "m": 2})
     assert not says("[1, 2]", {"result": [1, 2, 3]})
     assert not says("", {})
+
+
+@requirement("EXEC-27", "EXEC-98")
+def test_a_long_text_is_compared_with_structured_content_in_bounded_time() -> None:
+    with bounded_effort(calls=100_000):
+        assert not says("1 " * 600_000, {"result": [1] * 10_000})
+        assert not says("1 " * 600_000, {"n": 1})
+    assert page_of_json(json.dumps({"handle": "h", "selector": {}, "content": "x" * 300_000, "total": 1})) is None

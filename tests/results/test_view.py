@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from tests.support.effort import bounded_effort
 from tests.support.properties import examples
 from tests.support.requirement import requirement
-from wicketgate.results.bulk import SLICE
 from wicketgate.results.selector import select
 from wicketgate.results.view import MAX_VIEW_CHARS, View
 
@@ -87,20 +86,6 @@ def test_all_matches_of_a_large_text_can_be_paged_through() -> None:
     numbers = [int(line.partition(":")[0]) for page in found for line in page.content.split("\n") if ":" in line]
     assert numbers == list(range(500))
     assert all(len(page.content) <= MAX_VIEW_CHARS for page in found)
-
-
-@requirement("EXEC-30")
-@pytest.mark.parametrize("ignore_case", [False, True])
-@pytest.mark.parametrize("before", range(8))
-def test_a_match_over_the_seam_of_two_slices_is_found_once(before: int, ignore_case: bool) -> None:
-    needle = "needle1"
-    lead = ("x" * 62 + "\n") * (SLICE // 63) + "\n"
-    start = SLICE - before
-    text = lead[: start - 10] + "\n" + "y" * 9 + needle + "z\nnext\n"
-    assert text.index(needle) == start
-    found = grep(text, "NEEDLE1" if ignore_case else needle, ignore_case=ignore_case)
-    line = text.count("\n", 0, start)
-    assert (found.content, found.total) == (f"{line}:yyyyyyyyy{needle}z", 1)
 
 
 @requirement("EXEC-37")

@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator
 
 from starlette.types import Message
 
-from routers.event_stream import WRITE_AT_ONCE, EventStream, PiecesAtOnce
+from routers.event_stream import WRITE_AT_ONCE, EventStream, LastPiece, PiecesAtOnce
 from tests.support.requirement import requirement
 
 BOUND_S = 30.0
@@ -78,7 +78,7 @@ async def test_pieces_sent_past_the_response_put_comments_off() -> None:
 
     async def pieces() -> AsyncGenerator[bytes, None]:
         await over.wait()
-        yield b"last\n\n"
+        yield LastPiece(b"last\n\n")
 
     async def send(message: Message) -> None:
         sent.append(message.get("body", b"head"))
@@ -95,10 +95,10 @@ async def test_pieces_sent_past_the_response_put_comments_off() -> None:
     async with asyncio.timeout(BOUND_S):
         streaming = asyncio.create_task(stream(scope, stays, send))
         for _ in range(15):
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(0.1)  # a piece in each tenth of a heartbeat
             assert at_once.send(b"piece\n\n")
         await streaming
-    assert sent == [b"head", *[b"piece\n\n"] * 15, b": keepalive\n\n", b"last\n\n", b""]
+    assert sent == [b"head", *[b"piece\n\n"] * 15, b": keepalive\n\n", b"last\n\n"]
 
 
 async def test_without_a_server_that_writes_at_once_nothing_is_sent_so() -> None:

@@ -14,8 +14,9 @@ import sys
 import time
 from pathlib import Path
 
-from tests.storage.artifact_store_contract import sealed
-from wicketgate.storage.sqlite_store import SQLiteArtifactStore
+from tests.support.artifacts import sealed
+from wicketgate.storage.artifacts import StoredArtifacts
+from wicketgate.storage.sqlite import SqliteStore
 
 MAX_BYTES = 12_000_000
 OWNER = "ann"
@@ -35,7 +36,7 @@ def main() -> None:
         os.close(reports)
         # Half of them have put something for sure; the others may be caught while they make the file.
         first = os.read(reported, 1) if number % 2 else b""
-        time.sleep(chance.uniform(0.001, 0.06))
+        time.sleep(chance.uniform(0.001, 0.06))  # the kill comes at any moment
         os.kill(child, signal.SIGKILL)
         _, status = os.waitpid(child, 0)
         if not os.WIFSIGNALED(status):
@@ -46,7 +47,7 @@ def main() -> None:
 
 
 async def _put_until_killed(path: Path, reports: int, chance: random.Random) -> None:
-    store = SQLiteArtifactStore(path, MAX_BYTES)
+    store = StoredArtifacts(SqliteStore(path), MAX_BYTES)
     while True:
         artifact = sealed(chance.randbytes(chance.choice(_SIZES)))
         if await store.put(OWNER, artifact) == "kept":

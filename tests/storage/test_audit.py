@@ -226,34 +226,6 @@ def test_a_database_that_is_gone_is_made_anew(tmp_path: Path, gone: str) -> None
     assert path.stat().st_mode & 0o777 == 0o600
 
 
-_OLD_TABLE = """CREATE TABLE wicketgate_audit (timestamp TEXT NOT NULL, operation TEXT NOT NULL, actor TEXT NOT NULL,
-correlation_id TEXT NOT NULL, outcome TEXT NOT NULL, tool_id TEXT NOT NULL, server TEXT NOT NULL,
-arguments_sha256 TEXT NOT NULL, transport TEXT NOT NULL, protocol TEXT NOT NULL, tool TEXT NOT NULL, code TEXT NOT NULL,
-cached BOOLEAN NOT NULL, duration_ms REAL NOT NULL, upstream_ms REAL NOT NULL, stages TEXT NOT NULL)"""
-_OLD_ROW = """INSERT INTO wicketgate_audit VALUES
-('t', 'execute', 'old', '', '', '', '', '', '', '', '', '', {}, 0, 0, '')"""
-NAMED = replace(RECORD, key_id="laptop", source="192.0.2.7", call_id="c1", phase="intent")
-
-
-@requirement("ACCESS-67")
-def test_a_table_of_an_earlier_version_gets_the_columns_that_it_lacks_and_keeps_its_rows(tmp_path: Path) -> None:
-    path = tmp_path / "audit.db"
-    with sqlite3.connect(path) as earlier:
-        earlier.execute(_OLD_TABLE)
-        earlier.execute(_OLD_ROW.format("0"))
-    for _ in range(2):
-        audit = SQLiteAudit(path)
-        audit.write([NAMED])
-        audit.close()
-    with sqlite3.connect(path) as other:
-        rows = other.execute("SELECT actor, key_id, source, call_id, phase FROM wicketgate_audit").fetchall()
-        # A process of the earlier version, which goes on beside us, can still write.
-        columns = ", ".join(COLUMNS[:16])
-        other.execute(f"INSERT INTO wicketgate_audit ({columns}) VALUES ({', '.join(16 * '?')})", 16 * ("",))
-    new = ("owner_1", "laptop", "192.0.2.7", "c1", "intent")
-    assert rows == [("old", "", "", "", ""), new, new]
-
-
 _FILL = """
 import asyncio, os, sys
 from pathlib import Path
@@ -504,23 +476,6 @@ def test_replicas_that_start_at_once_make_one_table_of_postgres(postgres: str) -
         for writer in writers:
             writer.write([RECORD])
             writer.close()
-
-
-@requirement("ACCESS-67")
-def test_a_table_of_postgres_gets_the_columns_that_it_lacks(postgres: str) -> None:
-    psycopg = pytest.importorskip("psycopg")
-    with psycopg.connect(postgres, autocommit=True) as other:
-        other.execute("DROP TABLE IF EXISTS wicketgate_audit")
-        other.execute(_OLD_TABLE)
-        other.execute(_OLD_ROW.format("false"))
-        for _ in range(2):
-            audit = PostgresAudit(postgres)
-            audit.write([NAMED])
-            audit.probe()
-            audit.close()
-        rows = other.execute("SELECT actor, source, phase FROM wicketgate_audit").fetchall()
-        other.execute("DROP TABLE wicketgate_audit")
-    assert rows == [("old", "", ""), *2 * [("owner_1", "192.0.2.7", "intent")]]
 
 
 def configured(*entries: dict[str, Any]) -> PluginsSettings:

@@ -7,22 +7,27 @@ import pytest
 from tests.support.requirement import requirement
 from wicketgate.config.settings import Settings
 from wicketgate.errors import NotAdmitted
-from wicketgate.storage.fail_modes import STATE_KINDS, USUAL, WHY_CLOSED, FailModes
+from wicketgate.storage.fail_modes import STATE_KINDS, USUAL, FailModes, StateKind
 from wicketgate.storage.measures import StorageMeasures
-from wicketgate.storage.sqlite_once import SQLiteOnceStore
+from wicketgate.storage.sqlite import SqliteStore
+from wicketgate.storage.used_approvals import UsedApprovals
+
+AT_MOST_ONCE: tuple[StateKind, ...] = ("claims", "approvals", "runs")
 
 
 @requirement("OPS-191")
 def test_the_settings_name_each_kind_and_have_the_usual_modes() -> None:
     assert Settings().storage.fail.modes() == USUAL
     assert set(STATE_KINDS) == USUAL.keys()
-    changed = Settings.model_validate({"storage": {"fail": {"quotas": "closed", "sessions": "open"}}}).storage.fail
-    assert changed.modes() == {**USUAL, "quotas": "closed", "sessions": "open"}
+    changed = Settings.model_validate(
+        {"storage": {"fail": {"quotas": "closed", "learned_words": "closed"}}}
+    ).storage.fail
+    assert changed.modes() == {**USUAL, "quotas": "closed", "learned_words": "closed"}
 
 
 @requirement("OPS-191")
 def test_what_may_run_at_most_once_is_closed() -> None:
-    assert {USUAL[kind] for kind in WHY_CLOSED} == {"closed"}
+    assert {Settings().storage.fail.modes()[kind] for kind in AT_MOST_ONCE} == {"closed"}
 
 
 @requirement("OPS-192")
@@ -41,21 +46,21 @@ def test_kinds_are_degraded_until_their_next_step_succeeds_and_all_while_the_sto
 @requirement("OPS-192")
 def test_one_line_says_what_becomes_of_each_kind() -> None:
     line = FailModes({**USUAL, "quotas": "closed"}).summary()
-    assert line.startswith("claims, approvals, runs, sessions, quotas: refused; places, seen cards, ")
+    assert line.startswith("claims, approvals, runs, quotas: refused; places, learned words: ")
     assert line.endswith("; artifacts: partial, not lost")
 
 
 @requirement("OPS-192")
 async def test_a_file_that_cannot_be_written_is_counted_by_the_kind_that_did_without(tmp_path: Path) -> None:
     measures, path = StorageMeasures(), tmp_path / "store.db"
-    store = SQLiteOnceStore(path, lambda: 0.0, measures)
-    path.unlink()
-    path.mkdir()
+    store = SqliteStore(path, measures=measures)
+    used = UsedApprovals(store, lambda: 0.0, measures)
+    path.rename(moved := tmp_path / "moved.db")
     with pytest.raises(NotAdmitted):
-        await store.add("a", 60.0)
+        await used.add("a", 60.0)
     assert measures.fail.degraded(away=False) == {"approvals": "closed"}
-    path.rmdir()
-    assert await store.add("a", 60.0)
+    moved.rename(path)
+    assert await used.add("a", 60.0)
     assert measures.fail.degraded(away=False) == {}
     assert measures.fail.counts == {("approvals", "closed"): 1}
     await store.aclose()

@@ -1,4 +1,4 @@
-"""The link to a Redis that dies, stops, comes back, fails over, wants TLS or a password, or is a Cluster."""
+"""The link to a Redis that dies, stops, comes back, fails over, or wants TLS, a password or certain rights."""
 
 import asyncio
 import contextlib
@@ -8,69 +8,36 @@ import os
 import re
 import signal
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.storage.artifact_store_contract import artifact, handle
-from tests.storage.learned_store_contract import lesson
+from tests.storage.test_redis_store import BOUND_S, GUIDE, linked, use_everything
+from tests.support.artifacts import artifact, handle
 from tests.support.certificates import Authority
-from tests.support.process import ROOT
-from tests.support.redis import PASSWORD, RedisServer, free_port, redis_server
+from tests.support.redis import PASSWORD, RedisServer, redis_server
 from tests.support.requirement import requirement
-from wicketgate.engine.journal import Entry
+from tests.support.until import until
 from wicketgate.errors import NotAdmitted, ViewFailed
-from wicketgate.storage.memory_journal import JournalBounds
-from wicketgate.storage.redis.artifacts import RedisArtifactStore
+from wicketgate.storage.artifacts import MAX_BYTES, StoredArtifacts
 from wicketgate.storage.redis.client import WAIT_S, RedisAway, RedisLink
-from wicketgate.storage.redis.learned import RedisLearnedStore
-from wicketgate.storage.redis.once import RedisOnceStore
-from wicketgate.storage.redis.runs import RedisRunStore
-from wicketgate.storage.redis.url import Kind, read_url
-from wicketgate.storage.run_store import NewEvents, Part, StoreAway
+from wicketgate.storage.redis.store import RedisStore
+from wicketgate.storage.runs import Batch, HeldRun, JournalBounds, SharedRuns
+from wicketgate.storage.store import Kind as RowKind
+from wicketgate.storage.store import Put, Signal, StoreUnavailable
+from wicketgate.storage.used_approvals import UsedApprovals
 
-BOUND_S = 40.0
-GUIDE = ROOT / "docs" / "operations.md"
 FOREVER = 4_000_000_000.0
 
 
-@asynccontextmanager
-async def linked(url: str, ca_file: str = "") -> AsyncIterator[RedisLink]:
-    link = RedisLink(read_url(url), ca_file=ca_file)
-    async with asyncio.timeout(BOUND_S), link.running():
-        yield link
+def used_in(link: RedisLink) -> UsedApprovals:
+    """Used approvals, as a process knows them that has used none."""
+    return UsedApprovals(RedisStore(link), time.time, link.measures)
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    while not condition():
-        await asyncio.sleep(0.02)
-
-
-async def use_everything(link: RedisLink) -> None:
-    """One step of each kind."""
-    store = RedisArtifactStore(link)
-    assert await store.put("ann", artifact("one")) == "kept"
-    assert await store.get("ann", handle("one")) == artifact("one")
-    once = RedisOnceStore(link, time.time)
-    assert await once.add("key", FOREVER)
-    assert not await once.add("key", FOREVER)
-    rows = await RedisLearnedStore(link).learn([lesson("ann", "a:x", "film")], 0)
-    assert rows is not None
-    assert [row[:2] for row in rows.rows] == [("ann", "a:x")]
-    runs = RedisRunStore(link, JournalBounds(), "here")
-    assert await runs.claim("a", "run", "digest", "ann", b"part") is None
-    assert [await runs.claim_call("a", "c1") for _ in range(2)] == [True, False]
-    events = {"a": NewEvents([Entry(1, b"event")], ["c1"], [Part(1, 1, b"part")])}
-    assert await runs.append(events) == await runs.renew() == []
-    await runs.attend("a", 1.0)
-    assert await runs.attended_s("a") > 0
-    assert (await runs.lapsed(1), await runs.take("a")) == ({}, None)
-    await runs.end("a")
-    read = await runs.read("a", 0)
-    assert read is not None
-    assert (read[0].ended, len(read[1])) == (True, 2)
+def artifacts_in(link: RedisLink, max_bytes: int = MAX_BYTES) -> StoredArtifacts:
+    return StoredArtifacts(RedisStore(link), max_bytes, fail=link.measures.fail)
 
 
 @requirement("EXEC-52", "EXEC-53", "ACCESS-87", "OPS-161", "OPS-192", "OPS-193")
@@ -80,7 +47,7 @@ async def test_a_redis_that_dies_is_missed_at_once_and_found_again(
     caplog.set_level(logging.INFO, "wicketgate")
     with redis_server(tmp_path, "--appendonly", "yes", "--appendfsync", "always") as server:
         async with linked(server.url) as link:
-            store, once, words = RedisArtifactStore(link), RedisOnceStore(link, time.time), RedisLearnedStore(link)
+            store, once = artifacts_in(link), used_in(link)
             assert await once.add("used", FOREVER)
             assert await store.put("ann", artifact("one")) == "kept"
             server.kill()
@@ -89,9 +56,8 @@ async def test_a_redis_that_dies_is_missed_at_once_and_found_again(
                 await store.get("ann", handle("one"))
             with pytest.raises(NotAdmitted):
                 await once.add("other", FOREVER)
-            assert [await words.learn([lesson("ann", "a:x", "film")], 0) for _ in range(3)] == [None] * 3
             assert [await store.put("ann", artifact("two")) for _ in range(3)] == ["failed"] * 3
-            assert link.measures.fail.degraded(away=False).keys() == {"approvals", "learned_words", "artifacts"}
+            assert link.measures.fail.degraded(away=False).keys() == {"approvals", "artifacts"}
             assert link.trouble == "cannot be reached"
             assert link.measures.away
             assert link.measures.refused
@@ -100,7 +66,7 @@ async def test_a_redis_that_dies_is_missed_at_once_and_found_again(
             await until(lambda: not link.measures.away)
             assert link.trouble == ""
             assert link.measures.fail.degraded(away=False) == {}, "nobody has asked since, and it answers"
-            assert not await once.add("used", FOREVER), "what was used stays used"
+            assert not await used_in(link).add("used", FOREVER), "what was used stays used"
             assert await store.get("ann", handle("one")) == artifact("one")
     said = [record.getMessage() for record in caplog.records if record.name == "wicketgate.storage"]
     assert [line for line in said if "cannot be reached" in line] == [
@@ -108,7 +74,7 @@ async def test_a_redis_that_dies_is_missed_at_once_and_found_again(
     ]
     assert [line for line in said if "is back" in line]
     errors = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
-    for line in ("learned words cannot be kept", "nothing that is approved can run", "artifact of 100 bytes not kept"):
+    for line in ("nothing that is approved can run", "artifact of 100 bytes not kept"):
         assert sum(line in each for each in errors) == 1, errors
 
 
@@ -116,7 +82,7 @@ async def test_a_redis_that_dies_is_missed_at_once_and_found_again(
 async def test_a_redis_that_stands_still_holds_nobody_up(tmp_path: Path) -> None:
     with redis_server(tmp_path) as server:
         async with linked(server.url) as link:
-            store = RedisArtifactStore(link)
+            store = artifacts_in(link)
             assert await store.put("ann", artifact("one")) == "kept"
             assert server.process is not None
             os.kill(server.process.pid, signal.SIGSTOP)
@@ -153,7 +119,7 @@ async def test_a_redis_that_is_not_there_yet_is_no_error(tmp_path: Path) -> None
             assert link.trouble
             server.start()
             await until(lambda: not link.trouble)
-            await use_everything(link)
+            await use_everything(RedisStore(link))
     finally:
         server.kill()
 
@@ -162,13 +128,13 @@ async def test_a_redis_that_is_not_there_yet_is_no_error(tmp_path: Path) -> None
 async def test_a_full_redis_keeps_nothing_and_goes_on_reading(tmp_path: Path) -> None:
     with redis_server(tmp_path) as server:
         async with linked(server.url) as link:
-            store = RedisArtifactStore(link)
+            store = artifacts_in(link)
             assert await store.put("ann", artifact("one")) == "kept"
             await link.run(lambda client: client.config_set("maxmemory", 1))
             assert await store.put("ann", artifact("two")) == "failed"
             assert await store.get("ann", handle("one")) == artifact("one")
             with pytest.raises(NotAdmitted):
-                await RedisOnceStore(link, time.time).add("key", FOREVER)
+                await used_in(link).add("key", FOREVER)
             assert link.trouble == ""
             assert link.measures.errors["full"] == 2
 
@@ -185,28 +151,23 @@ async def test_tls_is_verified_and_a_password_is_given(tmp_path: Path) -> None:
     with redis_server(tmp_path / "redis", *options, tls=True) as server:
         with_password = server.url.replace("//", f"//:{PASSWORD}@")
         async with linked(with_password, str(authority.ca_file)) as link:
-            await use_everything(link)
+            await use_everything(RedisStore(link))
         async with linked(server.url, str(authority.ca_file)) as link:
             assert link.trouble == "refuses the user, the password or a command"
         async with linked(with_password) as link:
             assert link.trouble == "cannot be reached", "its authority is not trusted"
 
 
-def rights_of_the_guide(kind: Kind) -> Sequence[str]:
-    found = re.findall(
-        r"A user of Redis needs `([^`]+)` and, of commands, `([^`]+)`,\s+in a Cluster\s+`([^`]+)`", GUIDE.read_text()
-    )
-    ((names, commands, of_a_cluster),) = found
-    return " ".join((names, commands, of_a_cluster if kind == "cluster" else "")).split()
-
-
 async def test_a_user_with_the_rights_that_the_guide_names_is_enough(tmp_path: Path) -> None:
     with redis_server(tmp_path) as server:
         async with linked(server.url) as admin:
-            words = ["on", f">{PASSWORD}", *rights_of_the_guide("single")]
+            ((names, commands),) = re.findall(
+                r"A user of Redis needs `([^`]+)` and, of commands,\s+`([^`]+)`", GUIDE.read_text()
+            )
+            words = ["on", f">{PASSWORD}", *names.split(), *commands.split()]
             await admin.run(lambda client: client.execute_command("ACL", "SETUSER", "gate", *words))
             async with linked(server.url.replace("//", f"//gate:{PASSWORD}@")) as link:
-                await use_everything(link)
+                await use_everything(RedisStore(link))
                 assert "set appendonly yes" in link.shortfalls[0]
                 with pytest.raises(RedisAway):
                     await link.run(lambda client: client.get("other"))
@@ -227,26 +188,7 @@ async def test_a_redis_that_does_not_tell_its_settings_is_used_all_the_same(tmp_
         async with linked(server.url) as link:
             assert link.trouble == ""
             assert "does not tell its settings" in link.shortfalls[0]
-            await use_everything(link)
-
-
-@requirement("OPS-160", "OPS-163")
-async def test_every_step_stays_within_a_slot_of_a_cluster(tmp_path: Path) -> None:
-    with redis_server(tmp_path, "--cluster-enabled", "yes", "--cluster-port", str(free_port())) as server:
-        async with linked(server.url) as admin:
-            await admin.run(lambda client: client.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383))
-            await _until_ok(admin)
-        async with linked(server.url.replace("redis:", "redis+cluster:")) as link:
-            await use_everything(link)
-            small = RedisArtifactStore(link, max_bytes=2_000)
-            for name in ("two", "three", "four"):
-                assert await small.put("bob", artifact(name)) == "kept"
-            assert await small.get("bob", handle("two")) is None
-
-
-async def _until_ok(link: RedisLink) -> None:
-    while (await link.run(lambda client: client.execute_command("CLUSTER INFO")))["cluster_state"] != "ok":
-        await asyncio.sleep(0.02)
+            await use_everything(RedisStore(link))
 
 
 @requirement("OPS-160", "ACCESS-88", "CHAT-117")
@@ -271,54 +213,74 @@ async def test_behind_sentinels_an_approval_is_used_once_a_replica_has_it_and_a_
             await _until_synchronized(link)
         sentinel.start()
         async with linked(f"redis+sentinel://:{PASSWORD}@127.0.0.1:{sentinel.port}/gate") as link:
-            once = RedisOnceStore(link, time.time)
+            once = used_in(link)
             # The replica counts once its master has heard of what it has, a second after it has it at the latest.
             await _add_one(once, "first")
-            await use_everything(link)
-            runs = RedisRunStore(link, JournalBounds(), "here")
-            assert await runs.claim("b", "run", "digest", "ann") is None
-            assert await runs.claim_call("b", "before")
+            await use_everything(RedisStore(link))
+            runs = SharedRuns(RedisStore(link), "here", JournalBounds())
+            run = await runs.claim("b", "run", "digest", "ann")
+            assert isinstance(run, HeldRun)
+            await runs.write(run, Batch(claims=["before"]), durable=True)
             replica.kill()
+            await RedisStore(link).step([Put(RowKind("free"), "not durable", b"")])
             with pytest.raises(NotAdmitted):
                 await once.add("nobody else has it", FOREVER)
-            with pytest.raises(StoreAway):
-                await runs.claim_call("b", "nobody else has it")
-            with pytest.raises(StoreAway):
+            with pytest.raises(StoreUnavailable):
+                await runs.write(run, Batch(claims=["nobody else has it"]), durable=True)
+            with pytest.raises(StoreUnavailable):
                 await runs.claim("c", "run", "digest", "ann")
             assert link.trouble == "", "it answers"
             replica.start()
             last = await _add_one(once, "before")
-            master.kill()
-            await _until_back(once, last)
-            while True:
-                with contextlib.suppress(StoreAway):
-                    assert not await runs.claim_call("b", "before")
-                    break
-                await asyncio.sleep(0.05)
+            store = RedisStore(link)
+            async with store.listen("topic") as changed:
+                master.kill()
+                await _until_back(link, last)
+                await store.step([Signal("topic")])
+                await changed.wait(BOUND_S)
+            await store.aclose()
+            there = SharedRuns(RedisStore(link), "there", JournalBounds())
+            await RedisStore(link).beat("here", mark_s=0)
+
+            async def taken() -> Any:
+                with contextlib.suppress(StoreUnavailable):
+                    return await there.take("b")
+
+            assert "before" in (await until(taken)).open_calls
     finally:
         for server in servers:
             server.kill()
 
 
 async def _until_synchronized(link: RedisLink) -> None:
-    while (await link.run(lambda client: client.info("replication")))["master_link_status"] != "up":
-        await asyncio.sleep(0.02)
+    await until(
+        lambda: link.run(lambda client: client.info("replication")),
+        lambda info: info["master_link_status"] == "up",
+    )
 
 
-async def _add_one(once: RedisOnceStore, name: str) -> str:
+async def _add_one(once: UsedApprovals, name: str) -> str:
     """Adds keys until one is taken, and returns that one: what was refused may be kept all the same."""
-    for number in itertools.count():
+    numbers = itertools.count()
+
+    async def added() -> str:
+        key = f"{name} {next(numbers)}"
         with contextlib.suppress(NotAdmitted):
-            assert await once.add(f"{name} {number}", FOREVER)
-            return f"{name} {number}"
-        await asyncio.sleep(0.05)
-    raise AssertionError
+            assert await once.add(key, FOREVER)
+            return key
+        return ""
+
+    key: str = await until(added, pause_s=0.05)
+    return key
 
 
-async def _until_back(once: RedisOnceStore, used: str) -> None:
+async def _until_back(link: RedisLink, used: str) -> None:
     """Waits for the new master, which knows what was used."""
-    while True:
+
+    async def back() -> bool:
         with contextlib.suppress(NotAdmitted):
-            assert not await once.add(used, FOREVER)
-            return
-        await asyncio.sleep(0.05)
+            assert not await used_in(link).add(used, FOREVER)
+            return True
+        return False
+
+    await until(back, pause_s=0.05)

@@ -1,11 +1,9 @@
-"""URLs of Redis, names of keys, and what the settings of a Redis are worth."""
+"""URLs of Redis, and what the settings of a Redis are worth."""
 
 import pytest
 
 from tests.support.requirement import requirement
-from wicketgate.storage.encoding import hashed
 from wicketgate.storage.redis.away import PAUSE_S, Presence
-from wicketgate.storage.redis.names import Names
 from wicketgate.storage.redis.promises import shortfalls
 from wicketgate.storage.redis.url import RedisPlace, is_redis, read_url
 
@@ -78,13 +76,6 @@ def test_a_wrong_url_is_told_how_to_write_it_without_its_secrets(url: str, says:
 
 def test_other_urls_are_not_of_redis() -> None:
     assert not any(map(is_redis, ("memory://", "sqlite:///redis://x", "redisx://", "var/redis")))
-
-
-@requirement("OPS-163")
-def test_names_have_a_version_a_kind_and_the_group_of_a_slot() -> None:
-    assert Names().key("once", hashed("a"), "b") == f"wg1:once:{{{hashed('a')}}}:b"
-    assert Names("test").key("x", "g") == "test:wg1:x:{g}"
-    assert len({hashed(name) for name in ("", "a", "}", "{a}", "\ud800", "\ud83d\ude00", "😀")}) == 7
 
 
 @requirement("EXEC-52")

@@ -7,13 +7,11 @@ the prompt ``hello`` and its completions are the account's own. ``echo`` repeats
 
 import asyncio
 import contextlib
-import socket
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-import uvicorn
 from mcp import types as t
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import NotificationOptions, Server
@@ -26,7 +24,7 @@ from starlette.responses import Response
 from starlette.routing import Mount, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from tests.support.prompt_server import PromptServer
+from tests.support.prompt_server import serving_app
 
 Ctx = ServerRequestContext[Any, Any]
 ME = "account://me"
@@ -67,19 +65,10 @@ class AccountServer:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator["AccountServer"]:
-        with socket.create_server(("127.0.0.1", 0)) as listener:
-            self.url = f"http://127.0.0.1:{listener.getsockname()[1]}/{'sse' if self._sse else 'mcp'}"
-            app = self._over_sse() if self._sse else self._over_http()
-            config = uvicorn.Config(self.door(app), log_config=None, timeout_graceful_shutdown=1)
-            server = PromptServer(config)
-            serving = asyncio.create_task(server.run_on(listener))
-            while not server.started:
-                await asyncio.sleep(0.005)
-            try:
-                yield self
-            finally:
-                server.end()
-                await serving
+        app = self._over_sse() if self._sse else self._over_http()
+        async with serving_app(self.door(app)) as url:
+            self.url = f"{url}/{'sse' if self._sse else 'mcp'}"
+            yield self
 
     def door(self, app: ASGIApp) -> ASGIApp:
         """What stands in front of *app*, and lets in who has a token."""

@@ -123,5 +123,5 @@ async def asking_server(name: str = "old") -> AsyncIterator[AskingServer]:
     async with manager.run(), HttpService(app=StreamableHTTPASGIApp(manager)) as service:
         asking.url = f"{service.url}/mcp"
         connect = partial(http_transport, name, asking.url, {}, outgoing=Outgoing())
-        asking.upstream = McpServerUpstream(name, connect, connect_timeout_s=15, jitter=lambda: 0, mode="legacy")
+        asking.upstream = McpServerUpstream(name, connect, connect_timeout_s=15, jitter=lambda: 0, mode="handshake")
         yield asking

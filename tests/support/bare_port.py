@@ -2,17 +2,14 @@
 
 import asyncio
 import json
-import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any, cast
 
-import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.port.protocol import GuardedHttpProtocol
-from tests.support.prompt_server import PromptServer
+from tests.support.prompt_server import serving_app
 
 BOUND_S = 30.0
 
@@ -47,40 +44,29 @@ async def echo(scope: Scope, receive: Receive, send: Send) -> None:
 
 @asynccontextmanager
 async def server(*, keep_alive_s: float = 5, app: ASGIApp = echo, writes_at_once: bool = False) -> AsyncIterator[int]:
-    listener = socket.create_server(("127.0.0.1", 0))
-    config = uvicorn.Config(
-        app,
-        log_config=None,
-        http=cast(Any, partial(GuardedHttpProtocol, writes_at_once=writes_at_once)),
-        ws="none",
-        lifespan="off",
-        loop="asyncio",
-        timeout_keep_alive=keep_alive_s,  # type: ignore[arg-type]
-    )
-    running = PromptServer(config)
-    serving = asyncio.create_task(running.run_on(listener))
-    try:
-        yield listener.getsockname()[1]
-    finally:
-        running.end()
-        await serving
-        listener.close()
+    http = partial(GuardedHttpProtocol, writes_at_once=writes_at_once)
+    async with serving_app(
+        app, http=http, ws="none", lifespan="off", loop="asyncio", timeout_keep_alive=keep_alive_s
+    ) as url:
+        yield int(url.rpartition(":")[2])
 
 
-async def exchange(port: int, *pieces: bytes, answers: int = 1) -> list[bytes]:
-    """Send the pieces, each in a segment of its own; the bodies of the answers."""
+async def send_apart(writer: asyncio.StreamWriter, pieces: Sequence[bytes]) -> None:
+    """Sends each of *pieces* in a segment of its own."""
+    for piece in pieces:
+        writer.write(piece)
+        await writer.drain()
+        await asyncio.sleep(0.01)  # a segment of its own
+
+
+async def exchange(port: int, *pieces: bytes) -> bytes:
+    """Send the pieces, each in a segment of its own; the status and the body of the answer."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    bodies = []
     try:
         async with asyncio.timeout(BOUND_S):
-            for piece in pieces:
-                writer.write(piece)
-                await writer.drain()
-                await asyncio.sleep(0.01)
-            for _ in range(answers):
-                head = await reader.readuntil(b"\r\n\r\n")
-                length = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
-                bodies.append(head.split(b" ")[1] + b" " + await reader.readexactly(length))
+            await send_apart(writer, pieces)
+            head = await reader.readuntil(b"\r\n\r\n")
+            length = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
+            return head.split(b" ")[1] + b" " + await reader.readexactly(length)
     finally:
         writer.close()
-    return bodies

@@ -19,7 +19,6 @@ from mcp.server.stdio import stdio_server
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 4
 WAV = b"RIFF" + bytes(range(255, -1, -1)) * 4
 BLOB = bytes(range(256)) * 2
-LARGE = "".join(f"line {number:06} of a large text\n" for number in range(32_000))
 
 TEXT = t.TextContent(type="text", text="plain <|endoftext|> text")
 IMAGE = t.ImageContent(type="image", data=base64.b64encode(PNG).decode(), mime_type="image/png")
@@ -57,7 +56,6 @@ ANSWERS: dict[str, Callable[[], t.CallToolResult]] = {
     "several": lambda: t.CallToolResult(
         content=[TEXT, IMAGE, AUDIO, LINK, TEXT_RESOURCE, BLOB_RESOURCE, NOTED], structured_content={"parts": 7}
     ),
-    "large": lambda: t.CallToolResult(content=[t.TextContent(type="text", text=LARGE)]),
 }
 
 

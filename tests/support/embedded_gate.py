@@ -42,7 +42,6 @@ async def main() -> None:
     wanted = json.loads(Path(sys.argv[1]).read_text())
     answers: dict[str, Any] = {}
     async with Gate(Settings.model_validate(wanted["settings"])) as gate:
-        await gate.wait_ready()
         for item in gate.runtime.catalog().items.values():
             if wanted["calls"].get(item.server) != item.upstream_name:
                 continue

@@ -41,6 +41,7 @@ class HostedServer(AccountServer):
         super().__init__()
         self.issuer = SdkIssuer(self)
         self.metadata: dict[str, Any] = {}
+        self._issuer_app: ASGIApp
 
     @property
     def origin(self) -> str:
@@ -49,15 +50,15 @@ class HostedServer(AccountServer):
     @asynccontextmanager
     async def running(self) -> AsyncIterator["HostedServer"]:
         async with super().running():
+            self._issuer_app = self.issuer.app(self.origin)  # the address is known now
             yield self
 
     def door(self, app: ASGIApp) -> ASGIApp:
         guarded = super().door(app)
-        issuer = self.issuer.app(self.origin)
 
         async def either(scope: Scope, receive: Receive, send: Send) -> None:
             of_server = scope["type"] != "http" or scope["path"] == "/mcp"
-            await (guarded if of_server else issuer)(scope, receive, send)
+            await (guarded if of_server else self._issuer_app)(scope, receive, send)
 
         return either
 

@@ -1,4 +1,4 @@
-"""A real nginx in front of several gates, as docs/operations.md wants it."""
+"""A real nginx in front of several gates, as docs/operations/deployment.md wants it."""
 
 import asyncio
 import os
@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.support.debian import debian_program
-from tests.support.redis import free_port
+from tests.support.ports import free_port
+from tests.support.until import until
 
 _BOUND_S = 30.0
 
@@ -59,9 +60,9 @@ http {{
 class Nginx:
     """Started at *port*, or at a free one; a restart keeps it."""
 
-    def __init__(self, folder: Path, gates: Sequence[int], port: int = 0) -> None:
+    def __init__(self, folder: Path, gates: Sequence[int]) -> None:
         self._folder = folder
-        self.port = port or free_port()
+        self.port = free_port()
         self._process: asyncio.subprocess.Process | None = None
         folder.mkdir(parents=True)
         (folder / "nginx.conf").write_text(configuration(self.port, gates))
@@ -94,10 +95,7 @@ class Nginx:
                 stderr=log,
                 start_new_session=True,
             )
-        async with asyncio.timeout(_BOUND_S):
-            while not await self._listens():
-                assert self._process.returncode is None, (self._folder / "log").read_text()
-                await asyncio.sleep(0.01)
+        await until(self._started, bound_s=_BOUND_S)
 
     async def kill(self) -> None:
         """End the master and its worker at once; open connections are cut."""
@@ -106,6 +104,11 @@ class Nginx:
                 os.killpg(self._process.pid, signal.SIGKILL)
             await self._process.wait()
             self._process = None
+
+    async def _started(self) -> bool:
+        assert self._process is not None
+        assert self._process.returncode is None, (self._folder / "log").read_text()
+        return await self._listens()
 
     async def _listens(self) -> bool:
         try:

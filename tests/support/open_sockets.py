@@ -31,7 +31,7 @@ async def closed(sock: socket.socket, *, drip: bytes = b"") -> bytes:
         with suppress(OSError):
             while drip:
                 await loop.sock_sendall(sock, drip)
-                await asyncio.sleep(0.05)
+                await asyncio.sleep(0.05)  # the drip
 
     dripping = asyncio.create_task(send())
     try:

@@ -14,13 +14,15 @@ CLIENT, SECRET = "wicketgate", "a secret of the gate"
 
 
 class PersonIssuer(Issuer):
-    """Its page has a link for each of *people*. *changes* alters the claims of ID tokens."""
+    """Its page has a link for each of *people*. *changes* alters the claims of ID tokens. *secret_in*: the last
+    client sent its secret in the ``form`` or a ``header``."""
 
     def __init__(self, *people: str) -> None:
         super().__init__()
         self.people = people
         self.changes: dict[str, Any] = {}
         self.key: Any = RSA
+        self.secret_in = ""
         self._codes: dict[str, dict[str, str]] = {}
 
     async def _answer(self, seen: Seen) -> Reply:
@@ -40,6 +42,7 @@ class PersonIssuer(Issuer):
             return Reply(f"<!doctype html><title>id</title>{''.join(links)}".encode(), 200, html)
         form = dict(parse_qsl(seen.body.decode())) if parts.path == "/token" else {}
         if "code" in form:
+            self.secret_in = "form" if form.get("client_secret") == SECRET else "header"
             asked = self._codes.pop(form["code"])
             digest = urlsafe_b64encode(sha256(form["code_verifier"].encode()).digest()).decode().rstrip("=")
             assert (digest, form["redirect_uri"]) == (asked["code_challenge"], asked["redirect_uri"])

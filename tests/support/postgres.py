@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -12,7 +11,7 @@ from typing import Any
 
 import pytest
 
-_PORTS = 5
+from tests.support.ports import free_port
 
 
 @contextmanager
@@ -28,28 +27,9 @@ def postgres_server() -> Iterator[str]:
         shutil.chown(home, "postgres")
     run: dict[str, Any] = {"cwd": home, "check": True, "timeout": 60, "stdout": subprocess.DEVNULL, **user}
     subprocess.run([tools / "initdb", "-D", home / "data", "-A", "trust", "-U", "audit", "--no-sync"], **run)
-    # A port that was free may be taken by another test before the server has it.
-    for attempt in range(_PORTS):
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = free.getsockname()[1]
-        options = f"-p {port} -c listen_addresses=127.0.0.1 -c unix_socket_directories={home} -c fsync=off"
-        start: list[Path | str] = [
-            tools / "pg_ctl",
-            "-D",
-            home / "data",
-            "-w",
-            "-l",
-            home / "log",
-            "-o",
-            options,
-            "start",
-        ]
-        try:
-            subprocess.run(start, **run)
-            break
-        except subprocess.CalledProcessError:
-            if attempt == _PORTS - 1:
-                raise
+    port = free_port()
+    options = f"-p {port} -c listen_addresses=127.0.0.1 -c unix_socket_directories={home} -c fsync=off"
+    subprocess.run([tools / "pg_ctl", "-D", home / "data", "-w", "-l", home / "log", "-o", options, "start"], **run)
     try:
         yield f"postgresql://audit@127.0.0.1:{port}/postgres"
     finally:

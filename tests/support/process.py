@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from tests.support.until import until
 from tests.support.warm_start import WarmProcess, warm_process
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -160,6 +161,12 @@ def children(pid: int) -> list[int]:
         wave = [child for child, parent in parents.items() if parent in wave]
         found += wave
     return found
+
+
+async def stand_still(pid: int) -> None:
+    """Stops the process, and returns when it has stopped: until then it may accept a connection."""
+    os.kill(pid, signal.SIGSTOP)
+    await until(lambda: Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T")
 
 
 def alive(pid: int) -> bool:

@@ -3,9 +3,13 @@ at its end, which is most of the time of a test that lasts a few hundredths."""
 
 import asyncio
 import socket
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Any
 
 import uvicorn
+
+from tests.support.until import until
 
 _STEP_S = 0.002
 
@@ -41,10 +45,29 @@ class PromptServer(uvicorn.Server):
         try:
             async with asyncio.timeout(self.config.timeout_graceful_shutdown):
                 while self.server_state.connections or self.server_state.tasks:
-                    await asyncio.sleep(_STEP_S)
+                    await asyncio.sleep(_STEP_S)  # uvicorn has no event for it
                 for server in self.servers:
                     await server.wait_closed()
         except TimeoutError:
             for task in self.server_state.tasks:
                 task.cancel()
         await self.lifespan.shutdown()
+
+
+@asynccontextmanager
+async def serving_app(app: Any, listener: socket.socket | None = None, **options: Any) -> AsyncIterator[str]:
+    """The URL of *app* on *listener*, by default on a free port of the loopback. *options* are uvicorn's."""
+    with listener or socket.create_server(("127.0.0.1", 0)) as listening:
+        # Otherwise every answer waits 40 ms for an ACK.
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        config = uvicorn.Config(
+            app, **{"log_config": None, "access_log": False, "timeout_graceful_shutdown": 1, **options}
+        )
+        server = PromptServer(config)
+        serving = asyncio.create_task(server.run_on(listening))
+        try:
+            await until(lambda: server.started or serving.done(), pause_s=0.001)
+            yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+        finally:
+            server.end()
+            await serving

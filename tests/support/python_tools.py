@@ -155,9 +155,9 @@ def hold(context: ToolContext) -> str:
 
 
 @registry.tool
-async def sleep() -> None:
+async def hang() -> None:
     try:
-        await asyncio.sleep(60)
+        await asyncio.Event().wait()
     finally:
         cancelled.set()
 

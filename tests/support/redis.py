@@ -2,7 +2,6 @@
 
 import socket
 import subprocess
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -11,6 +10,8 @@ from typing import Any
 from redis import Redis
 
 from tests.support.debian import debian_program
+from tests.support.ports import free_port
+from tests.support.until import until_now
 
 _BOUND_S = 30.0
 PASSWORD = "not-a-secret"
@@ -47,11 +48,16 @@ class RedisServer:
             self.process = subprocess.Popen(
                 [program.path, *(first or usual)], cwd=self._folder, env=program.environment, stdout=log, stderr=log
             )
-        give_up_at = time.monotonic() + _BOUND_S
-        while not listens(self.port):
-            assert self.process.poll() is None, (self._folder / "log").read_text()
-            assert time.monotonic() < give_up_at, "redis-server did not start"
-            time.sleep(0.01)
+        until_now(self._started)
+
+    def _started(self) -> bool:
+        assert self.process is not None
+        assert self.process.poll() is None, (self._folder / "log").read_text()
+        return listens(self.port)
+
+    def flush(self) -> None:
+        with closing(Redis(port=self.port)) as client:
+            client.flushall()
 
     def kill(self) -> None:
         if self.process is not None:
@@ -100,20 +106,6 @@ class RedisCluster:
             self._meet(node)
         self.until_ok()
 
-    def add_replica(self, master: RedisServer) -> RedisServer:
-        """Starts a node that has what *master* has, and stands in for it."""
-        node = self._node(len(self.nodes))
-        node.start()
-        self.nodes.append(node)
-        self._meet(node)
-        id, give_up_at = self.ask(master, "CLUSTER", "MYID"), time.monotonic() + _BOUND_S
-        while id not in str(self.ask(node, "CLUSTER", "NODES")):
-            assert time.monotonic() < give_up_at, "the nodes do not meet"
-            time.sleep(0.02)
-        self.ask(node, "CLUSTER", "REPLICATE", id)
-        self.until_ok()
-        return node
-
     def _node(self, number: int) -> RedisServer:
         return RedisServer(self._folder / str(number), *self._options, "--cluster-port", str(free_port()))
 
@@ -123,10 +115,7 @@ class RedisCluster:
 
     def until_ok(self) -> None:
         """Waits until every node knows of all slots."""
-        give_up_at = time.monotonic() + _BOUND_S
-        while not all("cluster_state:ok" in str(self.ask(node, "CLUSTER", "INFO")) for node in self.nodes):
-            assert time.monotonic() < give_up_at, "the Cluster is not complete"
-            time.sleep(0.02)
+        until_now(lambda: all("cluster_state:ok" in str(self.ask(node, "CLUSTER", "INFO")) for node in self.nodes))
 
     def ask(self, node: RedisServer, *command: str | int) -> Any:
         with closing(Redis(port=node.port, password=self._password or None, decode_responses=True)) as client:
@@ -137,9 +126,9 @@ class RedisCluster:
             client.connection_pool.release(connection)
             return answer
 
-    def owner(self, slot: int) -> RedisServer:
-        """Returns the node that has *slot*, by its own word."""
-        ranges = self.ask(self.nodes[0], "CLUSTER", "SLOTS")
+    def owner(self, slot: int, asked: RedisServer | None = None) -> RedisServer:
+        """Returns the node that has *slot*, as *asked* knows it; by default the first node."""
+        ranges = self.ask(asked or self.nodes[0], "CLUSTER", "SLOTS")
         port = next(each[2][1] for each in ranges if each[0] <= slot <= each[1])
         return next(node for node in self.nodes if node.port == port)
 
@@ -177,13 +166,6 @@ def redis_cluster(folder: Path, *options: str, masters: int = 3, password: str =
         yield cluster
     finally:
         cluster.kill()
-
-
-def free_port() -> int:
-    with closing(socket.socket()) as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def listens(port: int) -> bool:

@@ -96,7 +96,7 @@ async def scripted_server(
             connect,
             connect_timeout_s=15,
             jitter=lambda: 0,
-            mode="legacy" if era == HANDSHAKE else "auto",
+            mode="handshake" if era == HANDSHAKE else "auto",
             tasks=tasks,
         )
         yield server

@@ -8,15 +8,14 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from time import time
-from typing import Any, cast
+from typing import Any
 
 import httpx
-import uvicorn
 from fastapi import FastAPI
 
 from app.main import create_app
 from app.port.protocol import GuardedHttpProtocol
-from tests.support.prompt_server import PromptServer
+from tests.support.prompt_server import serving_app
 from tests.support.script import ScriptModel
 from tests.support.ways import on_the_way
 from wicketgate.access.identity import HashedKey, Identity, hash_key
@@ -140,6 +139,7 @@ async def running_service(
     clock: Callable[[], float] = time,
     prepare: Callable[[FastAPI], None] = _as_it_is,
     public: bool = False,
+    stuck_reader_s: float = 60.0,
     **logins: Any,
 ) -> AsyncIterator[RunningService]:
     """Serve on a free port of the loopback until the context ends.
@@ -169,39 +169,14 @@ async def running_service(
     except BaseException:
         listener.close()
         raise
-    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # else every answer waits 40 ms for an ACK
-    server = PromptServer(
-        uvicorn.Config(
-            app,
-            log_config=None,
-            access_log=False,
-            timeout_graceful_shutdown=3,
-            loop="asyncio",
-            proxy_headers=False,
-            http=cast(
-                Any,
-                partial(
-                    GuardedHttpProtocol,
-                    stuck_reader_s=wanted.engine.stuck_reader_s,
-                    # As the service's own server does, whose application nobody has prepared.
-                    writes_at_once=prepare is _as_it_is,
-                ),
-            ),
-        )
-    )
-    serving = asyncio.create_task(server.run_on(listener))
-    try:
-        async with asyncio.timeout(BOUND_S):
-            if await_ready:
+    # As the service's own server does, if nobody has prepared its application.
+    port = partial(GuardedHttpProtocol, stuck_reader_s=stuck_reader_s, writes_at_once=prepare is _as_it_is)
+    options = {"timeout_graceful_shutdown": 3, "loop": "asyncio", "proxy_headers": False, "http": port}
+    async with serving_app(app, listener, **options):
+        if await_ready:
+            async with asyncio.timeout(BOUND_S):
                 await app.state.gate.wait_ready()
-            else:
-                while not server.started:
-                    await asyncio.sleep(0.01)
         async with httpx.AsyncClient(
             base_url=url, headers={"Authorization": f"Bearer {KEY}"}, timeout=BOUND_S, trust_env=False, verify=False
         ) as http:
             yield RunningService(url, http, app)
-    finally:
-        server.end()
-        await serving
-        listener.close()

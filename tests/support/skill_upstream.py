@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from wicketgate.errors import UpstreamRefused
-from wicketgate.fleet.features import FeatureChange, FeatureKind, FeatureSupport
+from wicketgate.fleet.features import FeatureChange, FeatureKind, FeatureList, FeatureSupport
+from wicketgate.login.user_credentials import GrantName
 from wicketgate.ports import CallContext
 from wicketgate.upstreams.embedded import StubUpstream
 
@@ -56,12 +57,14 @@ class SkillFeatures:
     def support(self) -> FeatureSupport | None:
         return FeatureSupport(resources=True, extensions={SKILLS: self.settings})
 
-    async def list_all(self, kind: FeatureKind) -> Sequence[Any]:
-        self.listings += kind == "skills"
-        return list(self.entries) if kind == "skills" else list(self.resources) if kind == "resources" else []
+    @property
+    def accounts(self) -> None:
+        return None
 
-    def fresh_ms(self, kind: FeatureKind) -> int:
-        return 9_000
+    async def list_all(self, kind: FeatureKind, account: GrantName | None = None) -> FeatureList:
+        self.listings += kind == "skills"
+        items = {"skills": self.entries, "resources": self.resources}.get(kind, [])
+        return FeatureList(list(items), 9_000)
 
     async def request(
         self, method: str, params: Mapping[str, Any], context: CallContext, timeout_s: float
@@ -80,7 +83,7 @@ class SkillFeatures:
             return {"contents": [{"uri": uri, "mimeType": "text/markdown", "text": self.files[uri]}]}
         raise UpstreamRefused("refused", code=-32602, refusal=f"No resource {uri}")
 
-    def follow(self, uris: frozenset[str]) -> None:
+    def follow(self, uris: frozenset[str], actor: str = "") -> None:
         pass
 
     def watch(self, heard: Callable[[FeatureChange], None]) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import socket
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import urlsplit
@@ -41,10 +41,8 @@ class SlowClient:
 
 
 @asynccontextmanager
-async def posting(
-    url: str, body: Mapping[str, Any], headers: Mapping[str, str], path: str = "/engine/chat"
-) -> AsyncIterator[SlowClient]:
-    """Send the request and read nothing."""
+async def posting(url: str, body: Mapping[str, Any], headers: Mapping[str, str]) -> AsyncIterator[SlowClient]:
+    """Send the request of a chat and read nothing."""
     parts = urlsplit(url)
     loop = asyncio.get_running_loop()
     with socket.socket() as sock:
@@ -52,7 +50,16 @@ async def posting(
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, WINDOW_BYTES)
         await loop.sock_connect(sock, (parts.hostname, parts.port))
         content = json.dumps(body).encode()
-        lines = [f"POST {path} HTTP/1.1", f"Host: {parts.netloc}", f"Content-Length: {len(content)}"]
+        lines = ["POST /engine/chat HTTP/1.1", f"Host: {parts.netloc}", f"Content-Length: {len(content)}"]
         lines += [f"{name}: {value}" for name, value in headers.items()]
         await loop.sock_sendall(sock, "\r\n".join([*lines, "", ""]).encode() + content)
         yield SlowClient(sock)
+
+
+async def standstill(progress: Callable[[], int]) -> int:
+    """The value at which *progress* stands when it does not move any more."""
+    before = -1
+    while (now := progress()) != before:
+        before = now
+        await asyncio.sleep(0.15)  # only time shows that nothing comes
+    return before

@@ -5,15 +5,10 @@ It is its own ASGI application and shares nothing with the product but the readi
 
 import asyncio
 import json
-import socket
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
-import uvicorn
 from starlette.types import Receive, Scope, Send
 
-from tests.support.prompt_server import PromptServer
 from wicketgate.engine.contract import InvalidRequest, parse_chat_request
 
 KEY = "small-engine-credential"
@@ -189,21 +184,3 @@ class SmallEngine:
 
 def frame(event: str, data: dict[str, Any]) -> bytes:
     return f"event: {event}\ndata: {json.dumps(data)}\n\n".encode()
-
-
-@asynccontextmanager
-async def serving(engine: SmallEngine) -> AsyncIterator[str]:
-    """Yields the URL of the engine."""
-    listener = socket.create_server(("127.0.0.1", 0))
-    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # otherwise every answer waits 40 ms for an ACK
-    config = uvicorn.Config(
-        engine, log_config=None, access_log=False, lifespan="off", loop="asyncio", timeout_graceful_shutdown=1
-    )
-    server = PromptServer(config)
-    task = asyncio.create_task(server.run_on(listener))
-    try:
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-    finally:
-        server.end()
-        await task
-        listener.close()

@@ -8,7 +8,6 @@ import struct
 import termios
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 from tests.support.process import ROOT, START_BOUND_S, STOP_BOUND_S
 from tests.support.warm_start import WarmProcess, warm_process_in_terminal
@@ -63,16 +62,14 @@ class Terminal:
 
 
 @asynccontextmanager
-async def in_terminal(
-    *args: str, env: Mapping[str, str] | None = None, cwd: Path = ROOT, columns: int = 120
-) -> AsyncIterator[Terminal]:
+async def in_terminal(*args: str, env: Mapping[str, str] | None = None) -> AsyncIterator[Terminal]:
     """Run ``python -m ARGS`` in a new terminal, started warm; killed if it still runs at the end."""
     ours, theirs = os.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
     plain = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "COLUMNS", "LINES")}
     whole = {**plain, "TERM": "xterm-256color", **(env or {})}
     try:
-        process = await warm_process_in_terminal(args, str(cwd), whole, theirs)
+        process = await warm_process_in_terminal(args, str(ROOT), whole, theirs)
     finally:
         os.close(theirs)
     terminal = Terminal(process, ours)

@@ -5,14 +5,14 @@ from collections.abc import Callable
 
 from wicketgate.access.identity import Identity
 from wicketgate.errors import ConnectRequired, UpstreamUnavailable
+from wicketgate.login.login_flow import LoginOutcome
 from wicketgate.login.user_credentials import GrantName
-from wicketgate.login.waiting import LoginOutcome
 from wicketgate.net import Refusal
 
 
 class TokenUsers:
     """Implements UserCredentials for the one tool server *upstream*, and Waiting. ``connect`` and ``revoke`` do what a
-    person and an issuer do; *asked* are the logins that were offered."""
+    person and an issuer do; *asked* are the logins that were offered, *awaited* those whose end is waited for."""
 
     def __init__(self, upstream: str = "accounts") -> None:
         self.upstream = upstream
@@ -20,6 +20,7 @@ class TokenUsers:
         self.renewed: dict[str, str] = {}
         self.away = False
         self.asked: list[ConnectRequired] = []
+        self.awaited: list[str] = []
         self.lacked: list[tuple[str, frozenset[str]]] = []
         self.renewals = 0
         self._numbers = 0
@@ -88,6 +89,7 @@ class TokenUsers:
     async def outcome(self, flow: str, within_s: float) -> LoginOutcome:
         if flow not in self._flows:
             return "failed"
+        self.awaited.append(flow)
         try:
             async with asyncio.timeout(within_s):
                 return await asyncio.shield(self._flows[flow][1])
@@ -112,9 +114,10 @@ class _Tokens:
         return f"Bearer {token}"
 
     async def renew(self, refusal: Refusal) -> bool:
-        self._users.renewals += 1
         number, token = self._users.tokens.get(self._grant.actor, (0, ""))
+        # Of requests that are refused together one renews.
         if number == self._grant.number and token in self._users.renewed:
+            self._users.renewals += 1
             self._users.tokens[self._grant.actor] = number, self._users.renewed[token]
         return True
 

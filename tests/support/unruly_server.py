@@ -8,9 +8,9 @@ JSON id of the call), ``seen`` answers with all messages that came so far. ``--m
 
 import json
 import os
+import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -93,7 +93,7 @@ def call(request_id: Any, params: dict[str, Any], incoming: Iterator[dict[str, A
             write({"id": request_id, "result": result})
             os._exit(3)
         case "stop_reading":
-            time.sleep(600)
+            signal.pause()
         case "say":
             for line in arguments["lines"]:
                 sys.stdout.buffer.write(line.replace("{id}", json.dumps(request_id)).encode("latin-1") + b"\n")
@@ -109,7 +109,7 @@ def call(request_id: Any, params: dict[str, Any], incoming: Iterator[dict[str, A
         case "pid":
             result = text(os.getpid())
         case "child":
-            waiting = [sys.executable, "-c", "import time; time.sleep(600)"]
+            waiting = [sys.executable, "-c", "import signal; signal.pause()"]
             child = subprocess.Popen(waiting, stdin=subprocess.DEVNULL)
             result = text(child.pid)
         case "tell":

@@ -32,7 +32,7 @@ PRELOADED = (
     "uvicorn.main",
     "app.cli",
     "app.main",
-    "app.mcp_door",
+    "app.mcp.sdk",
     "app.commands.serve",
     "app.commands.check",
     "app.commands.mcp",

@@ -22,6 +22,22 @@ def number_of_way() -> int:
     return int(os.environ.get(_VARIABLE) == "sdk")
 
 
+@pytest.fixture
+def by_the_sdk(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The methods of the requests of the handshake era that the SDK's server answers."""
+    from app.mcp.sdk import SdkSide
+
+    methods: list[str] = []
+    answer = SdkSide.answer
+
+    async def noted(side: Any, message: Mapping[str, Any], *more: Any) -> Any:
+        methods.append(message["method"])
+        return await answer(side, message, *more)
+
+    monkeypatch.setattr(SdkSide, "answer", noted)
+    return methods
+
+
 @pytest.fixture(params=["direct", "sdk"])
 def both_ways(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     way: str = request.param

@@ -43,13 +43,13 @@ Needs = tuple[Need, ...]
 @dataclass(frozen=True, slots=True)
 class Vote:
     """The word of one approver. *by*: those needs that named the approver at that time. *at* is in seconds since the
-    epoch. *identity* is that of the approver at that time, at the process where the call waits."""
+    epoch. *identity* is that of the approver at that time."""
 
     actor: str
     decision: Literal["approve", "deny"]
     by: tuple[str, ...]
     at: float
-    identity: Identity | None = None
+    identity: Identity
 
 
 class Persons:
@@ -142,7 +142,7 @@ def fulfilled(needs: Iterable[Need], votes: Sequence[Vote], persons: Persons = _
     taken: dict[str, int] = {}
 
     def give(place: int, asked: set[str]) -> bool:
-        """Finds an approver for *place*, who may leave another place that somebody else can have."""
+        """Finds an approver for *place*, who may leave another place that someone else can have."""
         for person, by in named.items():
             if places[place] in by and person not in asked:
                 asked.add(person)

@@ -7,10 +7,10 @@
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from wicketgate.access.identity import CallersToken, FailureReason, Identity, KeyRing, Lapse, hash_key, issuer_key_id
+from wicketgate.access.identity import CallersToken, FailureReason, Identity, KeyRing, hash_key, issuer_key_id
 from wicketgate.access.issuer import TokenRefused, Verified
 from wicketgate.access.issuers import Issuers
 from wicketgate.access.key_sets import RETRY_AFTER_S, IssuerAway
@@ -73,10 +73,10 @@ class Authenticator:
     """Gives the identity of a bearer credential (ACCESS-1, ACCESS-43): of a key, or of a token that one of *issuers*
     has issued for one of our *resources*."""
 
-    def __init__(self, keys: KeyRing, issuers: Issuers | None = None, resources: Resources | None = None) -> None:
+    def __init__(self, keys: KeyRing, issuers: Issuers, resources: Resources) -> None:
         self._keys = keys
         self.issuers = issuers
-        self.resources = resources or Resources("", (), "")
+        self.resources = resources
         self.exchanged = frozenset[str]()
         """The names of issuers whose tokens some upstream exchanges: of JWTs, only these are handed on with an
         identity."""
@@ -105,7 +105,6 @@ class Authenticator:
 
     async def verify(self, credential: str, source: str, path: str) -> Identity | RefusedCredential:
         """Judges a token, with what its issuer has to say. Never raises."""
-        assert self.issuers is not None
         digest = hash_key(credential)
         try:
             outcome: Verified | TokenRefused = await self.issuers.verify(credential, digest, source)
@@ -152,8 +151,7 @@ class Authenticator:
 
     def challenge_for(self, identity: Identity, permission: str, path: str) -> bytes | None:
         """Returns the challenge that names the scopes for *permission*; None if no scope gives it to this caller."""
-        issuers = self.issuers.all if self.issuers is not None else ()
-        for issuer in issuers:
+        for issuer in self.issuers.all:
             if issuer.name == identity.issuer and (scopes := issuer.scopes_for(permission)):
                 return self.challenge(path, "insufficient_scope", scopes)
         return None
@@ -161,7 +159,7 @@ class Authenticator:
     def stands(self, identity: Identity) -> bool:
         """Implements Standing."""
         if identity.issuer:
-            return self.issuers is not None and self.issuers.stands(identity)
+            return self.issuers.stands(identity)
         return self._keys.stands(identity)
 
     def resumes(self, identity: Identity) -> bool:
@@ -268,9 +266,7 @@ class Revocation:
     """Ends what a key has started when the key is not good any more (ACCESS-39), and what a token has started when its
     issuer is not accepted any more, or differently. *expire* ends at each look what has reached its own end."""
 
-    def __init__(
-        self, keys: KeyRing, issuers: Issuers | None = None, expire: Callable[[], object] = lambda: None
-    ) -> None:
+    def __init__(self, keys: KeyRing, issuers: Issuers, expire: Callable[[], object]) -> None:
         self._keys = keys
         self._issuers = issuers
         self._expire = expire
@@ -280,22 +276,18 @@ class Revocation:
         """Adds *end* to what a lapse brings about. It must neither wait nor fail."""
         self._enders.append(end)
 
-    def _lapsed(self) -> Iterable[Lapse]:
-        return [*self._keys.lapsed(), *(self._issuers.lapsed() if self._issuers is not None else ())]
-
     def enforce(self) -> None:
         """Call it when the keys or issuers have changed."""
         self._expire()
-        for lapse in self._lapsed():
+        for lapse in (*self._keys.lapsed(), *self._issuers.lapsed()):
             ended = Counter[str]()
             for end in self._enders:
                 ended.update(end(lapse.key_id))
             log.warning(
-                "key %s is no longer valid (%s): %d streams, %d sessions and %d calls ended",
+                "key %s is no longer valid (%s): %d streams and %d calls ended",
                 lapse.key_id,
                 lapse.reason.replace("_", " "),
                 ended["streams"],
-                ended["sessions"],
                 ended["calls"],
             )
 

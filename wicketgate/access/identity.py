@@ -11,7 +11,7 @@ ACCESS-6). 256 random bits need no slow hash, which would only let any client sp
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -266,11 +266,27 @@ class KeyRing:
         self._clock = clock
         self._used: dict[str, HashedKey] = {}
         self._last_used: dict[str, float] = {}
+        self._revoked: frozenset[tuple[str, str]] = frozenset()
         self.replace(keys)
 
-    def replace(self, keys: Iterable[HashedKey]) -> None:
-        """Accept these keys and no others, from the next request on."""
-        self._by_hash = {key.sha256: key for key in keys}
+    def replace(self, keys: Iterable[HashedKey], *, read_again: bool = True) -> None:
+        """Accept these keys and no others, from the next request on. *read_again*: those among them that another
+        process has revoked are accepted again."""
+        self._given = tuple(keys)
+        if read_again:
+            self._revoked = frozenset()
+        self._accept()
+
+    def revise(self, *, revoked: Collection[tuple[str, str]], accepted: Collection[tuple[str, str]]) -> None:
+        """Refuses the keys that another process has *revoked*, and no longer those that one has *accepted* again. Both
+        are pairs of an id and a hash."""
+        self._revoked = (self._revoked - frozenset(accepted)) | {
+            (key.id, key.sha256) for key in self._given if (key.id, key.sha256) in revoked
+        }
+        self._accept()
+
+    def _accept(self) -> None:
+        self._by_hash = {key.sha256: key for key in self._given if (key.id, key.sha256) not in self._revoked}
         self._by_id: dict[str, list[HashedKey]] = {}
         for key in self._by_hash.values():
             self._by_id.setdefault(key.id, []).append(key)
@@ -338,6 +354,15 @@ class KeyLife:
 
     last_used: float | None
     expires_at: float | None
+
+
+def revised(
+    before: Iterable[HashedKey], after: Iterable[HashedKey], now: float
+) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+    """Returns the keys that a reload has revoked, and those that it has accepted, as pairs of an id and a hash."""
+    was, good = ({key.sha256: key.id for key in keys if key.fault(now) is None} for keys in (before, after))
+    revoked = [(was[digest], digest) for digest in was.keys() - good.keys()]
+    return revoked, [(good[digest], digest) for digest in good.keys() - was.keys()]
 
 
 _SOON_S = 14 * 86_400

@@ -73,7 +73,6 @@ class BrowserClient:
 
     client_id: str
     client_secret: str = field(default="", repr=False)
-    in_form: bool = False
     scopes: tuple[str, ...] = ("openid",)
 
 

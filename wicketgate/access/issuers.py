@@ -1,18 +1,23 @@
-"""The configured issuers, and the tokens of theirs that were verified (ACCESS-110 to ACCESS-121, ACCESS-206).
+"""The configured issuers, and their verified tokens (ACCESS-110 to ACCESS-121, ACCESS-206).
 
 A token that was verified before is looked up, which costs little more than its digest: ``known`` never waits. Otherwise
-``verify`` fetches what it needs, the keys of the issuer or its word about an opaque token.
+``verify`` fetches what it needs: the issuer's keys, or the introspection of an opaque token (RFC 7662; ACCESS-119).
 """
 
 import asyncio
+import json
 import logging
-from collections import OrderedDict
+from base64 import b64encode
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
+from urllib.parse import quote_plus, urlencode
+from weakref import WeakValueDictionary
+
+import httpx
 
 from wicketgate.access.identity import KEY_PREFIX, Identity, Lapse, issuer_key_id
-from wicketgate.access.introspection import Introspector
 from wicketgate.access.issuer import (
     Issuer,
     TokenRefused,
@@ -23,9 +28,83 @@ from wicketgate.access.issuer import (
     read_jwt,
     shows_access,
 )
-from wicketgate.access.key_sets import KeySet
+from wicketgate.access.key_sets import DEADLINE_S, MAX_BYTES, IssuerAway, KeySet, discover, endpoint_of
 from wicketgate.access.signed_headers import TrustedGateway
-from wicketgate.net import HttpClient
+from wicketgate.net import HttpClient, fetch
+from wicketgate.net.addresses import network_of
+from wicketgate.net.outgoing import TOO_SLOW, trouble_of
+
+_MOST_AT_ONCE = 16
+MOST_WAITING = 512
+"""Tokens that wait for an answer, those asked about now among them. Anybody can make tokens up: one more is told at
+once that nothing can be said."""
+
+
+class Introspector:
+    """Asks one issuer about a bounded number of tokens concurrently. Tokens from one network take at most half of the
+    places and half of the queue (ACCESS-290)."""
+
+    def __init__(self, issuer: Issuer, http: Callable[[], HttpClient]) -> None:
+        assert issuer.introspection is not None
+        self._issuer = issuer
+        self._given = issuer.introspection
+        self._url = issuer.introspection.url
+        self._http = http
+        self._places = asyncio.Semaphore(_MOST_AT_ONCE)
+        self._shares = WeakValueDictionary[str, asyncio.Semaphore]()
+        self._waiting = Counter[str]()
+        self.trouble = ""
+        """Why the last question has failed; empty if it has not."""
+
+    async def claims(self, token: str, source: str) -> Mapping[str, Any]:
+        """Returns what the issuer says of *token*, sent from the address *source*. Raises TokenRefused for one that is
+        not good, and IssuerAway."""
+        network = network_of(source)
+        share = self._shares.setdefault(network, asyncio.Semaphore(_MOST_AT_ONCE // 2))
+        self._waiting[network] += 1
+        try:
+            if self._waiting[network] > MOST_WAITING // 2 or self._waiting.total() > MOST_WAITING:
+                raise IssuerAway("introspection: too many tokens wait for an answer")
+            # The wait for a place counts too: otherwise each would have its whole time after those before it.
+            async with asyncio.timeout(DEADLINE_S), share, self._places:
+                claims = await self._ask(token)
+        except (httpx.RequestError, TimeoutError) as error:
+            trouble = trouble_of(error) if isinstance(error, httpx.RequestError) else TOO_SLOW
+            self.trouble = trouble.told(self._url or self._issuer.url, "auth.issuers")
+            raise IssuerAway(self.trouble) from None
+        except IssuerAway as away:
+            self.trouble = str(away)
+            raise
+        finally:
+            self._waiting -= Counter((network,))
+        self.trouble = ""
+        if claims.get("active") is not True or claims.get("iss", self._issuer.url) != self._issuer.url:
+            raise TokenRefused("unknown")
+        return claims
+
+    async def _ask(self, token: str) -> Mapping[str, Any]:
+        if not self._url:
+            document = await discover(self._http(), self._issuer.url)
+            self._url = endpoint_of(document, "introspection_endpoint", self._issuer.url)
+        pair = f"{quote_plus(self._given.client_id)}:{quote_plus(self._given.client_secret)}"
+        headers = {
+            "content-type": "application/x-www-form-urlencoded",
+            "accept": "application/json",
+            "authorization": "Basic " + b64encode(pair.encode()).decode(),
+        }
+        body = urlencode({"token": token, "token_type_hint": "access_token"}).encode()
+        reply = await fetch(self._http(), "POST", self._url, headers, body, max_bytes=MAX_BYTES)
+        if reply.status != 200 or reply.cut:
+            # A 401 is about our own credential, so it says nothing of the token.
+            raise IssuerAway(f"introspection: status {reply.status}" if not reply.cut else "introspection: too long")
+        try:
+            claims = json.loads(reply.body)
+        except (ValueError, RecursionError):
+            claims = None
+        if not isinstance(claims, dict):
+            raise IssuerAway("introspection: the answer is no JSON object")
+        return claims
+
 
 log = logging.getLogger("wicketgate.access")
 
@@ -117,8 +196,8 @@ class Issuers:
         for url, issuer in wanted.items():
             if former.get(issuer.name, url) != url:
                 log.warning(
-                    "auth.issuers: another issuer is called %s now. Its callers have the results, chats, approvals and"
-                    " quotas of those of the former issuer that have the same subject: give it a name of its own",
+                    "auth.issuers: another issuer is called %s now. Its callers get the results, chats, approvals and"
+                    " quotas of callers of the former issuer with the same subject: give the new issuer a new name",
                     issuer.name,
                 )
         for url, known in self._known.items():
@@ -180,7 +259,7 @@ class Issuers:
     def _asked(self, digest: str, task: "asyncio.Task[Verified]") -> None:
         self._asking.pop(digest, None)
         if not task.cancelled():
-            task.exception()  # whoever waited has left, and nobody else looks at it
+            task.exception()  # anyone who waited has left, and nobody else looks at it
 
     async def reach(self) -> None:
         """Fetches the keys of all issuers, for ``states``, which says what is wrong with one in place of the log."""
@@ -233,8 +312,8 @@ class Issuers:
         return known, claims
 
     def _issuer_of(self, token: str) -> _Known | None:
-        """The one issuer that is asked about an opaque token. Whoever is asked could use the token in its turn, so no
-        other is shown it, and none is shown a key of ours."""
+        """The one issuer that is asked about an opaque token. An issuer that is asked could use the token, so no
+        other is shown it, and none is shown our own keys."""
         if token.startswith(KEY_PREFIX):
             return None
         for known in self._known.values():
@@ -257,7 +336,7 @@ class Issuers:
     ) -> Verified:
         now = self.clock()
         verified = replace(judge(issuer, claims, now, shown=shown), opaque=opaque)
-        # A configuration that has come meanwhile counts.
+        # A configuration that has come in the meantime counts.
         if (known := self._known.get(issuer.url)) is None or known.issuer is not issuer:
             raise TokenRefused
         self._verified.put(digest, verified, min(verified.expires_at, now + KEPT_S))

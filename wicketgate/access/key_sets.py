@@ -47,10 +47,9 @@ def metadata_urls(issuer: str) -> Sequence[str]:
     """Returns the addresses at which the document of *issuer* may be, in the order to try them (RFC 8414, OpenID)."""
     parts = urlsplit(issuer)
     root, path = f"{parts.scheme}://{parts.netloc}", parts.path.rstrip("/")
-    oauth, openid = "/.well-known/oauth-authorization-server", "/.well-known/openid-configuration"
-    if not path:
-        return (f"{root}{oauth}", f"{root}{openid}")
-    return (f"{root}{oauth}{path}", f"{root}{openid}{path}", f"{root}{path}{openid}")
+    names = ("oauth-authorization-server", "openid-configuration")
+    before = tuple(f"{root}/.well-known/{name}{path}" for name in names)
+    return (*before, f"{root}{path}/.well-known/openid-configuration") if path else before
 
 
 async def fetch_json(http: HttpClient, url: str) -> Mapping[str, Any] | None:
@@ -178,7 +177,7 @@ class KeySet:
             if not self._held(algorithm, key_id):
                 await asyncio.wait([fetching])
             elif age >= FRESH_S and not self.trouble:
-                # One that has not answered by then is away, as far as whoever has come can tell.
+                # One that has not answered by then is away, as far as anyone who has come can tell.
                 await asyncio.wait([fetching], timeout=max(self._tried_at + _PATIENCE_S - self._now(), 0.0))
         if not (found := self._held(algorithm, key_id)) and self._may_ask(AGAIN_S):
             await self.refresh()
@@ -192,7 +191,7 @@ class KeySet:
         return self._now() - self._fetched_at
 
     def _may_ask(self, pause_s: float) -> bool:
-        """Returns true while the issuer is being asked, which whoever comes can wait for, and *pause_s* after that."""
+        """Returns true while the issuer is being asked, which any caller can wait for, and *pause_s* after that."""
         return self._fetching is not None or self._now() - self._tried_at >= pause_s
 
     def _held(self, algorithm: str, key_id: str | None) -> "Sequence[Key]":
@@ -234,7 +233,7 @@ class KeySet:
             self._uri = self._given_uri  # it may have moved
             return
         except Exception as error:
-            # The last boundary of this task: whoever waits for it is told that there are no keys.
+            # The last boundary of this task: anyone who waits for it is told that there are no keys.
             log.exception("issuer %s: its keys cannot be read", self._name)
             self.trouble = type(error).__name__
             return

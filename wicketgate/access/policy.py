@@ -32,15 +32,13 @@ class AccessRule:
     """*match* is ``namespace:name`` with ``*``, ``?`` and ``[...]``, in the tool's own case.
 
     *require* lists permissions and roles (``role:lead``) that are all needed, *require_any* those of which one is
-    needed; *resource* with *action* is the permission ``<resource>:<action>``. No caller sees ``internal`` tools.
+    needed. No caller sees ``internal`` tools.
     *when* limits the rule to some callers or calls. *approval*: ``always`` is one of the caller, a Need one of others.
     """
 
     match: str
     require: tuple[str, ...] = ()
     require_any: tuple[str, ...] = ()
-    resource: str = ""
-    action: str = ""
     visibility: Literal["external", "internal"] = "external"
     when: Condition | None = None
     approval: Literal["never", "always"] | Need = "never"
@@ -48,8 +46,7 @@ class AccessRule:
 
     def missing(self, identity: Identity) -> str:
         """Describes the permission or role that *identity* lacks; empty if none."""
-        wanted = [*self.require, f"{self.resource}:{self.action}"] if self.resource else self.require
-        lacking = [permission for permission in wanted if not identity.allows(permission)]
+        lacking = [permission for permission in self.require if not identity.allows(permission)]
         if lacking:
             role, name = lacking[0].startswith(ROLE_PREFIX), lacking[0].removeprefix(ROLE_PREFIX)
             return f"needs the {'role' if role else 'permission'} {name}"
@@ -211,6 +208,12 @@ class AccessPolicy:
             asked = self._asked(identity, args)
             called = self._combined(chains, lambda chain: self._outcome_of_call(rights, chain, asked))
         return Denied(called.reason) if isinstance(called, Hidden) else called
+
+    def may_know(self, identity: Identity, server: str) -> bool:
+        """True unless no tool that *server* could have would be one of this caller's."""
+        of_server = f"tools:{server}:"
+        allowed = identity.allows(f"{of_server}*") or any(each.startswith(of_server) for each in identity.permissions)
+        return allowed and not isinstance(self.rules_on_all_of(identity, server), Hidden)
 
     def rules_on_all_of(self, identity: Identity, server: str) -> Outcome:
         """Decides by the rules about every tool of the upstream *server*, whatever the permissions of *identity*. They

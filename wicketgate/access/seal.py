@@ -8,6 +8,7 @@ Base64 reads several spellings of a token; only the one that was issued opens.
 
 import base64
 import hashlib
+import hmac
 import json
 import re
 from collections.abc import Callable, Sequence
@@ -25,6 +26,7 @@ _MAX_APPROVAL_CHARS = 1_000
 _DIGEST_CHARS = 43
 _MAX_ID_BYTES = 256
 _SHOWN_CHARS = 64
+_TAG_CHARS = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +41,7 @@ class SealedText:
 class Seal:
     """Seals with the first of *keys*, and opens with all of them.
 
-    Without *keys* the key is *own_key*, which ends with the process. What it sealed opens until then, also after keys
+    Without *keys* the key is *own_key*, which ends with the service. What it sealed opens until then, also after keys
     were configured. *now* is the time of day, so that replicas agree. *new_uid* gives a text that never comes again.
     The first text that is sealed or opened imports the ciphers (OPS-374).
     """
@@ -88,6 +90,14 @@ class Seal:
 
     def expired(self, sealed: SealedText) -> bool:
         return self._now() >= sealed.expires_at
+
+    def tags(self, purpose: str, text: bytes) -> list[str]:
+        """Returns a digest of *text* under each key of the ring, that of the sealing key first: 32 hexadecimal digits.
+
+        Without the key a reader of a digest cannot try texts against it.
+        """
+        tagged = len(purpose).to_bytes(2) + purpose.encode() + text
+        return [hmac.digest(key, tagged, "sha256").hex()[:_TAG_CHARS] for key in self._keys]
 
 
 def _cipher(key: bytes) -> "Fernet":

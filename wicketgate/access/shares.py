@@ -20,7 +20,7 @@ SCOPES: tuple[Scope, ...] = ("actor", "all")
 """Those of every counter; ``away`` is for counters that processes share."""
 
 RETRY_AFTER_S = 1
-"""Told to whoever is refused. Nobody knows when a place becomes free, and at this pace attempts cost little."""
+"""Told to anyone who is refused. Nobody knows when a place becomes free, and at this pace attempts cost little."""
 
 _TIMES_THE_FREE = 4
 

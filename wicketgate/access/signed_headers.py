@@ -22,18 +22,21 @@ IDENTITY_HEADERS = frozenset({ACTOR, PERMISSIONS, SIGNATURE})
 
 _SIGNED = re.compile(r"t=([0-9]{1,12}),v1=([0-9a-f]{64})")
 _MAX_SUBJECT = 1_024
+_MAX_AGE_S = 60.0
+"""Between signature and request, in both directions: clocks differ, and a signature can be replayed in that time."""
+
+FRONT = "front"
+"""The beginning of the gateway's actors (``front:ann``), as the name of an issuer is of its own."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrustedGateway:
-    """*name* begins the names of its actors. *permissions* are the most that its headers give. *max_age_s* bounds the
-    time between signature and request, in both directions."""
+    """*name* begins the names of its actors. *permissions* are the most that its headers give."""
 
     name: str
     networks: tuple[IPv4Network | IPv6Network, ...]
     secrets: tuple[bytes, ...] = field(repr=False)
     permissions: tuple[str, ...] = ("tools:*",)
-    max_age_s: float = 60.0
 
     def trusts(self, peer: str) -> bool:
         """Returns whether a connection from the address *peer* may be the gateway's."""
@@ -55,7 +58,7 @@ class TrustedGateway:
             return None
         actor, granted, signature = (found[name][0].decode("latin-1") for name in (ACTOR, PERMISSIONS, SIGNATURE))
         signed = _SIGNED.fullmatch(signature)
-        if signed is None or abs(now - int(signed[1])) > self.max_age_s:
+        if signed is None or abs(now - int(signed[1])) > _MAX_AGE_S:
             return None
         expected = (sign(secret, int(signed[1]), method, target, actor, granted) for secret in self.secrets)
         if not any(hmac.compare_digest(signature, each) for each in expected):

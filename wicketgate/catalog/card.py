@@ -6,8 +6,9 @@ BROWSE-28)."""
 
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -37,12 +38,32 @@ class ChoiceCard:
     cost_hint: float = 0.0
     side_effects: bool = False
 
+    def scored(self, score: float | None) -> "ChoiceCard":
+        """As ``replace``, five times faster."""
+        return ChoiceCard(
+            *(self.id, self.name, self.description, self.tags, self.kind, self.namespace, self.has_schema),
+            *(score, self.cost_hint, self.side_effects),
+        )
+
+    def described(self, description: str) -> "ChoiceCard":
+        """As ``scored``."""
+        return ChoiceCard(
+            *(self.id, self.name, description, self.tags, self.kind, self.namespace, self.has_schema),
+            *(self.score, self.cost_hint, self.side_effects),
+        )
+
 
 def build_card(item: SelectableItem, tokens: TokenCounter, score: float | None = None) -> ChoiceCard:
     """Makes the card of a tool, its description shortened towards 60 tokens for the rendered line.
 
     Raises CatalogError when the rest of the card alone passes the hard cap (CARD-23): no field is ever dropped.
     """
+    return counted_card(item, tokens, score)[0]
+
+
+def counted_card(item: SelectableItem, tokens: TokenCounter, score: float | None = None) -> tuple[ChoiceCard, int]:
+    """As ``build_card``, with the tokens of the card's line and its line break: ``line_tokens``, known from building
+    it."""
     bare = ChoiceCard(
         id=item.id,
         name=display_name(item),
@@ -71,7 +92,7 @@ def build_inner_card(
     def naming(shown: int) -> ChoiceCard:
         names = [*members[:shown], *([ELLIPSIS] if shown < len(members) else [])]
         listed = f": {', '.join(names)}" if shown else ""
-        return replace(bare, description=f"{tool_count} {'tool' if tool_count == 1 else 'tools'}{listed}")
+        return bare.described(f"{tool_count} {'tool' if tool_count == 1 else 'tools'}{listed}")
 
     low, high = 0, min(len(members), _MAX_MEMBERS)
     while low < high:
@@ -134,6 +155,17 @@ def render_card(card: ChoiceCard) -> str:
     )
 
 
+def line_tokens(line: str, tokens: TokenCounter) -> int:
+    """The tokens of *line* with the line break behind it. Those of several lines add up exactly: no line begins with a
+    space, so cl100k_base cuts behind each break."""
+    return tokens.count(f"{line}\n")
+
+
+def as_line(card: ChoiceCard) -> tuple[object, ...]:
+    """The fields that ``render_card`` writes."""
+    return card.id, card.kind, card.has_schema, card.side_effects, card.cost_hint, card.tags, card.description
+
+
 def render_cards(cards: Iterable[ChoiceCard]) -> str:
     """Writes the lines of a ``tool_browse`` answer: n cards take at most 80 n tokens, line breaks included."""
     return "\n".join(render_card(card) for card in cards)
@@ -152,7 +184,9 @@ def card_json(card: ChoiceCard) -> dict[str, Any]:
     }
     if card.score is not None:
         body["score"] = card.score
-    return body | {"cost_hint": card.cost_hint, "side_effects": card.side_effects}
+    body["cost_hint"] = card.cost_hint
+    body["side_effects"] = card.side_effects
+    return body
 
 
 def one_line(text: str) -> str:
@@ -220,37 +254,48 @@ def _one_line_of(description: str, most_chars: int) -> str:
     return one_line(description[:most_chars]) + (ELLIPSIS if cut else "")
 
 
-def _described(bare: ChoiceCard, description: str, tokens: TokenCounter) -> ChoiceCard:
+def _described(bare: ChoiceCard, description: str, tokens: TokenCounter) -> tuple[ChoiceCard, int]:
     text = _one_line_of(description, _MAX_DESCRIPTION_CHARS)
-    fixed = _line_tokens(bare, tokens)
+    card = bare.described(text)
+    count, with_break = _line_tokens(card, tokens)
+    if count <= _LINE_TARGET:
+        return card, with_break  # without its text the line costs no more
+    fixed, _ = _line_tokens(bare, tokens)
     if fixed > _LINE_CAP:
         raise CatalogError(
             f"the card of {bare.id} passes the hard cap of {HARD_CAP_TOKENS} tokens: {fixed} without text"
         )
     line_budget = min(_LINE_CAP, max(_LINE_TARGET, fixed + _MIN_DESCRIPTION_TOKENS))
-    card = replace(bare, description=text)
-    if _line_tokens(card, tokens) <= line_budget:
-        return card
+    if count <= line_budget:
+        return card, with_break
     budget = line_budget - fixed
     # What joins the two parts takes tokens as well: shorten until the whole line fits, at worst to nothing.
     while True:
-        card = replace(bare, description=truncate(text, budget, tokens))
-        excess = _line_tokens(card, tokens) - line_budget
-        if excess <= 0:
-            return card
-        budget -= excess
+        card = bare.described(truncate(text, budget, tokens))
+        count, with_break = _line_tokens(card, tokens)
+        if count <= line_budget:
+            return card, with_break
+        budget -= count - line_budget
 
 
-def _line_tokens(card: ChoiceCard, tokens: TokenCounter) -> int:
-    """The tokens of the line, so that its line break costs one more and never two.
+def _line_tokens(card: ChoiceCard, tokens: TokenCounter) -> tuple[int, int]:
+    """The tokens of the line, so that its line break costs one more and never two; and those of both together.
 
     Signs at its end are read as one piece with the break, which can cost more than the two parts.
     """
     line = render_card(card)
-    count = tokens.count(line)
-    if line[-1].isalnum() or (line[-1].isascii() and line[-2:-1].isalnum()):
-        return count
-    return max(count, tokens.count(f"{line}\n") - 1)
+    count, end = tokens.count(line), line[-1]
+    if end.isalnum():
+        return count, count + 1
+    if end.isascii() and line[-2:-1].isalnum():
+        return count, count - 1 + _sign_with_break(end, tokens.count)
+    with_break = line_tokens(line, tokens)
+    return max(count, with_break - 1), with_break
+
+
+@lru_cache(maxsize=256)
+def _sign_with_break(sign: str, count: Callable[[str], int]) -> int:
+    return count(f"{sign}\n")
 
 
 CACHE_BREAKPOINT = ChoiceCard("__cache_breakpoint__", "__cache_breakpoint__", "", (), "internal", "", has_schema=False)
@@ -300,7 +345,7 @@ def cache_order(
     suffix: list[ChoiceCard] = []
     unfrozen: dict[str, SeenCard] = {}
     for card in sorted(cards, key=lambda card: card.id):
-        source: object = digests.get(card.id) or (card if card.score is None else replace(card, score=None))
+        source: object = digests.get(card.id) or (card if card.score is None else card.scored(None))
         known = seen.cards.get(card.id)
         if known is None or known.source not in (source, None):
             suffix.append(card)

@@ -13,7 +13,9 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Literal, TypeVar
 
-from wicketgate.catalog.card import ChoiceCard, build_card, build_inner_card
+import msgspec
+
+from wicketgate.catalog.card import ChoiceCard, as_line, build_inner_card, counted_card, line_tokens, render_card
 from wicketgate.catalog.clusters import Leaf
 from wicketgate.catalog.definition_change import compact_json
 from wicketgate.catalog.graph import ChoiceGraph, Inner, is_root, parse_path
@@ -186,13 +188,20 @@ class Catalog:
         card = entry.card if entry is not None else None
         if card is None:
             raise _no_such_tool(tool_id)
-        return card if score is None else replace(card, score=score)
+        return card if score is None else card.scored(score)
+
+    def line_tokens(self, card: ChoiceCard) -> int:
+        """As ``card.line_tokens``: known for the card of a tool here, counted for any other."""
+        entry = self._tables.by_id.get(ToolId(card.id))
+        if entry is not None and entry.card is not None and as_line(entry.card) == as_line(card):
+            return entry.line_tokens
+        return line_tokens(render_card(card), self._tokens)
 
     def cards_at(self, path: Sequence[str], visible: Visible | None = None) -> tuple[ChoiceCard, ...]:
         """The cards of what stands at *path*, in the graph of the visible tools. Raises PathNotFound (BROWSE-12).
 
-        All levels but ``/`` are short. That one has a card for each namespace, of which there can be thousands: they
-        are at hand for a caller that may see everything (BROWSE-40).
+        All levels but ``/`` are short. That one has a card for each namespace, of which there can be thousands: for a
+        caller that may see everything they are made once, with the catalog (BROWSE-40).
         """
         if visible is None and is_root(path):
             return self._root
@@ -202,7 +211,7 @@ class Catalog:
         )
 
     def namespace_card(self, namespace: str, visible: Visible) -> ChoiceCard:
-        """The card of a namespace for whoever sees some of its tools."""
+        """The card of a namespace for anyone who sees some of its tools."""
         return self._inner_card(self.graph.namespace_at(namespace, visible))
 
     def _cards_inside(self, namespace: str) -> "_InnerCards":
@@ -231,13 +240,9 @@ class Catalog:
         item = self.items.get(tool_id)
         return {} if item is None else fields_of(item, self._tables.said.get(tool_id, ()))
 
-    def definition_chars(self, visible: Visible | None = None) -> int:
-        """The length of name, description and parameters of the visible tools together, as JSON: what a prompt is
-        spared."""
-        if visible is None:
-            return self._tables.chars
-        by_id = self._tables.by_id
-        return sum(entry.chars for tool_id, entry in by_id.items() if entry.card is not None and visible(tool_id))
+    def definition_chars(self) -> int:
+        """The length of name, description and parameters of all tools together, as JSON: what a prompt is spared."""
+        return self._tables.chars
 
 
 def build_catalog(
@@ -302,13 +307,14 @@ on."""
 @dataclass(frozen=True, slots=True)
 class _Entry:
     """*chars*: length of what a model would be given of it, as JSON. *card* is None for a subscription, for a tool of
-    apps only, and when it cannot fit, which has a *reason*."""
+    apps only, and when it cannot fit, which has a *reason*. *line_tokens* are those of the card's line."""
 
     item: SelectableItem
     digest: str
     chars: int
     card: ChoiceCard | None
     reason: str
+    line_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -392,7 +398,14 @@ def _fingerprint(definition: Mapping[str, Any]) -> str:
 def _chars_for_model(item: SelectableItem) -> int:
     """The length of what a model without a gate would be given: the output schema, annotations and titles are not."""
     parameters = {"name": item.name, "description": item.description, "parameters": dict(item.args_schema)}
-    return len(compact_json(parameters))
+    try:
+        written = _encode(parameters)
+    except (TypeError, ValueError, RecursionError):
+        return len(compact_json(parameters))
+    return len(written) if written.isascii() else len(compact_json(parameters))
+
+
+_encode = msgspec.json.Encoder().encode
 
 
 def _read(definition: Mapping[str, Any], key: _Key, tokens: TokenCounter) -> _Entry:
@@ -425,13 +438,15 @@ def _entry(item: SelectableItem, digest: str, tokens: TokenCounter) -> _Entry:
     if item.operation == "subscription" or item.app_only:
         return _Entry(item, digest, chars, None, "")
     try:
-        return _Entry(item, digest, chars, build_card(item, tokens), "")
+        card, count = counted_card(item, tokens)
+        return _Entry(item, digest, chars, card, "", count)
     except CatalogError as failure:
         reason = str(failure)
     for tool_id in shorter_tool_ids(item.id, item.upstream_name, item.args_schema):
         shorter = replace(item, id=tool_id, name=parse_tool_id(tool_id).name)
         with suppress(CatalogError):
-            return _Entry(shorter, digest, chars, build_card(shorter, tokens), "")
+            card, count = counted_card(shorter, tokens)
+            return _Entry(shorter, digest, chars, card, "", count)
     # Quarantine names the id that the tool would have by the rules.
     return _Entry(item, digest, chars, None, reason)
 

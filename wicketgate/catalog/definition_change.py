@@ -6,9 +6,8 @@ change that is called harmless is harmless.
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any, Literal
 
 _OF_OFFERS = ("uri", "uriTemplate", "mimeType", "arguments", "frontmatter", "resources")
@@ -23,62 +22,129 @@ MAX_LINE_CHARS = 160
 _MAX_LEAVES = 20_000
 _BEFORE_THE_DIFFERENCE = 40
 
-Impact = Literal["breaking", "compatible", "words"]
-"""``breaking``: it can break callers; ``words``: nothing but descriptions differ, which is what misleads models."""
+Impact = Literal["breaking", "compatible"]
 
-MAX_REASONS = 10
-
-WORDS = frozenset({"title", "description", "examples", "$comment"})
-"""Keywords that only people and models read."""
-
-_NO_CONSTRAINT = WORDS | {"default", "deprecated", "readOnly", "writeOnly"}
-_FLOORS = ("minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties")
-_CEILINGS = ("maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties")
-_JUDGED = frozenset({"type", "enum", "const", "required", "properties", "additionalProperties", "items", "anyOf"})
-_DEFINITIONS = ("$defs", "definitions")
-# Without one of these, more is accepted.
-_ONLY_NARROW = frozenset({"pattern", "format", "uniqueItems", "multipleOf", "allOf", "oneOf", "not", "propertyNames"})
-# Where one of these looks at it, a subschema that accepts more can make the whole accept less.
-_INVERTING = ('"not":', '"if":', '"oneOf":', '"contains":', '"dependentSchemas":', '"unevaluated')
+_NO_CONSTRAINT = frozenset(
+    {"title", "description", "examples", "$comment", "default", "deprecated", "readOnly", "writeOnly"}
+)
 _NAMED_SCHEMAS = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
-_NOT_SCHEMAS = frozenset({"enum", "const", "default", "required", "dependentRequired"})
+_NOT_SCHEMAS = frozenset({"enum", "const", "required", "dependentRequired"})
 _MAX_DEPTH = 200
-_MAX_REASON_CHARS = 200
-_MAX_CHARS_COMPARED = 5_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class DefinitionChange:
-    """*reasons* why it can break callers. *lines*: ``- path: value`` and ``+ path: value``, bounded, ASCII only."""
+    """*impact*: ``breaking`` if it may break callers. *lines*: ``- path: value`` and ``+ path: value``, bounded, ASCII
+    only."""
 
     impact: Impact
-    reasons: tuple[str, ...]
     lines: tuple[str, ...]
 
 
 def compare_definitions(old: Mapping[str, Any], new: Mapping[str, Any]) -> DefinitionChange:
-    """Compares the covered parts of two definitions of one tool. Linear in the definitions, but for ``anyOf``."""
+    """Compares the covered parts of two definitions of one tool, in linear time."""
     old, new = declared(old), declared(new)
     try:
-        reasons = narrowing(old.get("inputSchema", {}), new.get("inputSchema", {}))
-        if "outputSchema" in old and not _same_output(old, new):
-            reasons += ("the result: its schema changed",)
-        if old.get("_meta") != new.get("_meta"):
-            reasons += ("_meta: what clients show or who may use it changed",)
-        reasons += tuple(f"{key}: changed" for key in _OF_OFFERS if not same_but_for_words(old.get(key), new.get(key)))
-        impact: Impact = "breaking" if reasons else "words" if _only_words(old, new) else "compatible"
-    except ValueError:
-        impact, reasons = "breaking", ("too large, or nested too deeply, to be compared",)
-    return DefinitionChange(impact, reasons, _lines(old, new))
+        serves = _serves_as_before(old, new)
+    except ValueError:  # nested too deeply to be compared
+        serves = False
+    return DefinitionChange("compatible" if serves else "breaking", _lines(old, new))
 
 
-def _same_output(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
-    return "outputSchema" in new and same_but_for_words(old["outputSchema"], new["outputSchema"])
+def _serves_as_before(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
+    kept = all(_same(old.get(key), new.get(key)) for key in _OF_OFFERS)
+    output_kept = "outputSchema" not in old or _same(old["outputSchema"], new.get("outputSchema"))
+    return (
+        kept
+        and output_kept
+        and old.get("_meta") == new.get("_meta")
+        and accepts_as_before(old.get("inputSchema", {}), new.get("inputSchema", {}))
+    )
 
 
-def _only_words(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
-    rest = (old.keys() | new.keys()) - WORDS
-    return all(key in old and key in new and same_but_for_words(old[key], new[key]) for key in rest)
+def accepts_as_before(old: object, new: object) -> bool:
+    """Returns true if *new* surely accepts all arguments that *old* accepted. Raises ValueError for schemas that are
+    nested too deeply.
+
+    Arguments that *old* did not name are not compared: a new optional one breaks no caller.
+    """
+    return _accepts(_constraints(old), _constraints(new))
+
+
+def _accepts(old: object, new: object) -> bool:
+    if not isinstance(old, Mapping) or not isinstance(new, Mapping):
+        return new is True or canonical(old) == canonical(new)
+    # A schema accepts what each of its keywords accepts. All but these five have to stay as they are.
+    return all(
+        _WIDENED[key](old.get(key), new.get(key)) if key in _WIDENED else _equal(old, new, key)
+        for key in old.keys() | new.keys()
+    )
+
+
+def _equal(old: Mapping[str, Any], new: Mapping[str, Any], key: str) -> bool:
+    return key in old and key in new and canonical(old[key]) == canonical(new[key])
+
+
+def _arguments_kept(old: object, new: object) -> bool:
+    before, now = old or {}, new or {}
+    if not isinstance(before, Mapping) or not isinstance(now, Mapping):
+        return False
+    return all(name in now and _accepts(schema, now[name]) for name, schema in before.items())
+
+
+def _values_kept(old: object, new: object) -> bool:
+    if new is None:
+        return True
+    return isinstance(old, list) and isinstance(new, list) and set(map(canonical, old)) <= set(map(canonical, new))
+
+
+def _types_kept(old: object, new: object) -> bool:
+    if new is None:
+        return True
+    before, now = _names(old), _names(new)
+    return bool(before) and before <= (now | {"integer"} if "number" in now else now)
+
+
+def _nothing_more_required(old: object, new: object) -> bool:
+    return _names(new) <= _names(old)
+
+
+def _names(value: object) -> frozenset[str]:
+    names = [value] if isinstance(value, str) else value
+    return frozenset(name for name in names if isinstance(name, str)) if isinstance(names, list) else frozenset()
+
+
+_WIDENED: Mapping[str, Callable[[object, object], bool]] = {
+    "properties": _arguments_kept,
+    "items": _accepts,
+    "enum": _values_kept,
+    "type": _types_kept,
+    "required": _nothing_more_required,
+}
+"""The keywords that may differ and yet accept what they accepted."""
+
+
+def _constraints(schema: object, depth: int = 0) -> object:
+    """Returns *schema* without the keywords that constrain nothing. Raises ValueError."""
+    if depth > _MAX_DEPTH:
+        raise ValueError("nested too deeply")
+    if isinstance(schema, list):
+        return [_constraints(item, depth + 1) for item in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    kept: dict[str, object] = {}
+    for key, value in schema.items():
+        if key in _NO_CONSTRAINT:
+            continue
+        if key in _NAMED_SCHEMAS and isinstance(value, Mapping):
+            kept[key] = {name: _constraints(inner, depth + 2) for name, inner in value.items()}
+        else:
+            kept[key] = value if key in _NOT_SCHEMAS else _constraints(value, depth + 1)
+    return kept
+
+
+def _same(old: object, new: object) -> bool:
+    return canonical(_constraints(old)) == canonical(_constraints(new))
 
 
 def _lines(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[str, ...]:
@@ -150,9 +216,8 @@ def canonical(value: object) -> str:
         raise ValueError("not JSON") from None
 
 
-def compact_json(value: object) -> str:
-    """The same spelling, with the errors of ``json.dumps``."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"))
+compact_json: Callable[[object], str] = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
+"""The same spelling, with the errors of ``json.dumps``."""
 
 
 def definition_digest(definition: Mapping[str, Any], whole: str | None = None) -> str:
@@ -167,189 +232,3 @@ def definition_digest(definition: Mapping[str, Any], whole: str | None = None) -
         if meta is None or len(meta) == len(definition["_meta"]):
             return whole
     return hashlib.sha256(canonical(covered).encode("ascii")).hexdigest()
-
-
-def narrowing(old: object, new: object) -> tuple[str, ...]:
-    """Returns at most ten reasons why *new* may refuse arguments that *old* accepted; none if it surely does not.
-
-    Arguments that *old* did not name are not compared: a new optional one breaks no caller. Raises ValueError when
-    they are too large, or nested too deeply, to be compared.
-    """
-    return tuple(reason[:_MAX_REASON_CHARS] for reason in islice(_narrowing(old, new, "", _Work()), MAX_REASONS))
-
-
-def without_words(schema: object, depth: int = 0) -> object:
-    """Returns *schema* without the keywords that only people and models read. Raises ValueError."""
-    if depth > _MAX_DEPTH:
-        raise ValueError("nested too deeply")
-    if isinstance(schema, list):
-        return [without_words(item, depth + 1) for item in schema]
-    if not isinstance(schema, Mapping):
-        return schema
-    kept: dict[str, object] = {}
-    for key, value in schema.items():
-        if key in WORDS:
-            continue
-        if key in _NAMED_SCHEMAS and isinstance(value, Mapping):
-            kept[key] = {name: without_words(inner, depth + 2) for name, inner in value.items()}
-        else:
-            kept[key] = value if key in _NOT_SCHEMAS else without_words(value, depth + 1)
-    return kept
-
-
-def same_but_for_words(old: object, new: object) -> bool:
-    return canonical(without_words(old)) == canonical(without_words(new))
-
-
-class _Work:
-    """The cost that one comparison may have: alternatives within alternatives could be compared for hours."""
-
-    def __init__(self) -> None:
-        self._chars_left = _MAX_CHARS_COMPARED
-
-    def differ(self, old: object, new: object) -> bool:
-        before, now = canonical(without_words(old)), canonical(without_words(new))
-        self._chars_left -= len(before) + len(now)
-        if self._chars_left < 0:
-            raise ValueError("too large to be compared")
-        return before != now
-
-
-def _narrowing(old: object, new: object, path: str, work: _Work) -> Iterator[str]:
-    if not work.differ(old, new):
-        return
-    here = path or "the arguments"
-    if new is True or old is False:
-        return
-    if new is False:
-        yield f"{here}: nothing is accepted any more"
-        return
-    old = {} if old is True else old
-    if not isinstance(old, Mapping) or not isinstance(new, Mapping):
-        yield f"{here}: not a schema"
-        return
-    # Each keyword that can narrow, then the schemas inside, then what cannot be judged.
-    yield from _types(old, new, here)
-    yield from _values(old, new, here)
-    yield from _bounds(old, new, here)
-    yield from _members(old, new, path, work)
-    if "items" in new:
-        yield from _narrowing(old.get("items", True), new["items"], f"{path}[]", work)
-    if "anyOf" in new:
-        yield from _choices(old, new, here, work)
-    yield from _definitions(old, new, path, work)
-    yield from _unjudged(old, new, here)
-
-
-def _types(old: Mapping[str, Any], new: Mapping[str, Any], here: str) -> Iterator[str]:
-    if "type" not in new:
-        return
-    before, now = _type_names(old.get("type")), _type_names(new["type"])
-    if before is None or now is None or not before <= (now | {"integer"} if "number" in now else now):
-        was = "anything" if "type" not in old else canonical(old["type"])
-        yield f"{here}: takes {canonical(new['type'])} now, was {was}"
-
-
-def _type_names(value: object) -> frozenset[str] | None:
-    names = [value] if isinstance(value, str) else value
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        return None
-    return frozenset(names)
-
-
-def _values(old: Mapping[str, Any], new: Mapping[str, Any], here: str) -> Iterator[str]:
-    for keyword in ("enum", "const"):
-        if keyword not in new:
-            continue
-        before, now = _allowed(old), {canonical(value) for value in _listed(new, keyword)}
-        if before is None:
-            yield f"{here}: only certain values are accepted now"
-        elif gone := sorted(before - now):
-            yield f"{here}: no longer accepts {', '.join(gone[:5])}"
-
-
-def _allowed(schema: Mapping[str, Any]) -> set[str] | None:
-    for keyword in ("const", "enum"):
-        if keyword in schema:
-            return {canonical(value) for value in _listed(schema, keyword)}
-    return None
-
-
-def _listed(schema: Mapping[str, Any], keyword: str) -> list[Any]:
-    value = schema[keyword]
-    return value if keyword == "enum" and isinstance(value, list) else [value]
-
-
-def _bounds(old: Mapping[str, Any], new: Mapping[str, Any], here: str) -> Iterator[str]:
-    for keywords, sign in ((_FLOORS, 1), (_CEILINGS, -1)):
-        for keyword in keywords:
-            if keyword not in new or canonical(old.get(keyword)) == canonical(new[keyword]):
-                continue
-            before, now = _number(old.get(keyword)), _number(new[keyword])
-            if before is None or now is None or sign * now > sign * before:
-                was = f", was {canonical(old[keyword])}" if keyword in old else ""
-                yield f"{here}: {keyword} is {canonical(new[keyword])} now{was}"
-
-
-def _number(value: object) -> float | int | None:
-    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
-
-
-def _members(old: Mapping[str, Any], new: Mapping[str, Any], path: str, work: _Work) -> Iterator[str]:
-    before, now = _mapping(old.get("properties")), _mapping(new.get("properties"))
-    for name in sorted(before.keys() - now.keys()):
-        yield f"{_at(path, name)}: is gone, or has another name"
-    for name in sorted(_names(new.get("required")) - _names(old.get("required"))):
-        yield f"{_at(path, name)}: is required now"
-    for name in sorted(before.keys() & now.keys()):
-        yield from _narrowing(before[name], now[name], _at(path, name), work)
-    if "additionalProperties" in new:
-        others = old.get("additionalProperties", True)
-        yield from _narrowing(others, new["additionalProperties"], _at(path, "*"), work)
-
-
-def _choices(old: Mapping[str, Any], new: Mapping[str, Any], here: str, work: _Work) -> Iterator[str]:
-    """Every branch of *old* must be accepted by one of *new*."""
-    now = new["anyOf"] if isinstance(new["anyOf"], list) else []
-    before = old["anyOf"] if isinstance(old.get("anyOf"), list) else [{k: v for k, v in old.items() if k != "anyOf"}]
-    for branch in before:
-        if not any(next(_narrowing(branch, other, here, work), None) is None for other in now):
-            yield f"{here}: an alternative is gone"
-            return
-
-
-def _definitions(old: Mapping[str, Any], new: Mapping[str, Any], path: str, work: _Work) -> Iterator[str]:
-    for keyword in _DEFINITIONS:
-        before, now = _mapping(old.get(keyword)), _mapping(new.get(keyword))
-        if same_but_for_words({"$defs": before}, {"$defs": {name: now.get(name) for name in before}}):
-            continue
-        if any(sign in canonical(new) for sign in _INVERTING):
-            yield f"{keyword}: changed, where it cannot be judged"
-            return
-        for name in sorted(before):
-            if name not in now:
-                yield f"{keyword}.{name}: is gone"
-            else:
-                yield from _narrowing(before[name], now[name], f"{keyword}.{name}", work)
-
-
-def _unjudged(old: Mapping[str, Any], new: Mapping[str, Any], here: str) -> Iterator[str]:
-    judged = _NO_CONSTRAINT | _JUDGED | {*_FLOORS, *_CEILINGS, *_DEFINITIONS}
-    for keyword in sorted((old.keys() | new.keys()) - judged):
-        if keyword not in new and keyword in _ONLY_NARROW:
-            continue
-        both = keyword in old and keyword in new
-        if not (both and same_but_for_words({keyword: old[keyword]}, {keyword: new[keyword]})):
-            yield f"{here}: {keyword} changed"
-
-
-def _at(path: str, name: str) -> str:
-    return f"{path}.{name}" if path else name
-
-
-def _mapping(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
-
-
-def _names(value: object) -> frozenset[str]:
-    return frozenset(name for name in value if isinstance(name, str)) if isinstance(value, list) else frozenset()

@@ -33,6 +33,11 @@ class Inner:
 Node = Inner | Leaf
 
 
+def server_of(asked_for: str) -> str:
+    """Returns the name of the server in a tool's id or path."""
+    return asked_for.lstrip("/").partition("/")[0].partition(":")[0]
+
+
 def parse_path(path: object) -> tuple[str, ...]:
     """Returns the segments of *path*, none for ``/``; a final ``*`` stays. Raises PathInvalid."""
     if not isinstance(path, str):
@@ -80,7 +85,7 @@ class ChoiceGraph:
     def updated(self, removed: Iterable[SelectableItem], added: Iterable[SelectableItem]) -> "ChoiceGraph":
         """A graph without the tools *removed* and with *added*, which may be under the same id.
 
-        It is as one built anew. Only the namespaces of these tools are looked at, and one whose ids are the same keeps
+        It is as one built again. Only the namespaces of these tools are looked at, and one whose ids are the same keeps
         its branch.
         """
         # The ids and names of the namespaces that are touched.
@@ -129,21 +134,22 @@ class ChoiceGraph:
         With *visible*, what holds no visible tool does not exist, and counts and members are of visible tools; where
         a tool stands is the same for every caller. Raises PathNotFound.
         """
+        return tuple(
+            child if isinstance(child, Leaf) else self._inner(child, visible) for child in self.places_at(path, visible)
+        )
+
+    def places_at(self, path: Sequence[str], visible: Visible | None = None) -> "Sequence[Branch | Leaf]":
+        """As ``children``, with all the tools of each, also hidden ones."""
         node: Branch | Leaf = self._root
         for segment in path[:-1] if path and path[-1] == WILDCARD else path:
             child = node.children.get(segment) if isinstance(node, Branch) else None
             if child is None or not _exists(child, visible):
                 raise PathNotFound("Nothing is at this path. Browse '/' for what there is.", path="/" + "/".join(path))
             node = child
-        if isinstance(node, Leaf):
-            return (node,)
-        return tuple(
-            child if isinstance(child, Leaf) else self._inner(child, visible)
-            for child in _shown_children(node, visible)
-        )
+        return (node,) if isinstance(node, Leaf) else shown_children(node, visible)
 
     def namespace_at(self, namespace: str, visible: Visible) -> Inner:
-        """Returns a namespace as whoever sees some of its tools is shown it."""
+        """Returns a namespace as anyone who sees some of its tools is shown it."""
         return self._inner(self.namespaces[namespace].branch, visible)
 
     def tool_at(self, path: Sequence[str]) -> ToolId | None:
@@ -173,7 +179,7 @@ class ChoiceGraph:
             raise PathNotFound("No tool has this id.", path=tool_id) from None
 
     def _below(self, branch: Branch, visible: Visible | None) -> Iterator[Node]:
-        for child in _shown_children(branch, visible):
+        for child in shown_children(branch, visible):
             if isinstance(child, Leaf):
                 yield child
             else:
@@ -183,7 +189,7 @@ class ChoiceGraph:
     def _inner(self, branch: Branch, visible: Visible | None) -> Inner:
         count = len(branch.tool_ids) if visible is None else sum(map(visible, branch.tool_ids))
         names = self.namespaces[branch.namespace].names
-        members = tuple(_member(child, names) for child in _shown_children(branch, visible))
+        members = tuple(_member(child, names) for child in shown_children(branch, visible))
         return Inner(branch.path, branch.label, branch.namespace, count, members)
 
 
@@ -207,7 +213,8 @@ def _exists(node: "Branch | Leaf", visible: Visible | None) -> bool:
     return visible(node.tool_id) if isinstance(node, Leaf) else any(map(visible, node.tool_ids))
 
 
-def _shown_children(branch: Branch, visible: Visible | None) -> "list[Branch | Leaf]":
+def shown_children(branch: Branch, visible: Visible | None) -> "list[Branch | Leaf]":
+    """The children with visible tools: clusters first, then tools by id."""
     shown = (child for child in branch.children.values() if _exists(child, visible))
     return sorted(shown, key=lambda child: (True, child.tool_id) if isinstance(child, Leaf) else (False, child.path))
 

@@ -32,7 +32,6 @@ MAX_SIZE = 100_000
 """Of all actors together, in words; a tool counts as one word more."""
 MAX_VOICES = 500
 """Of one word that count for others; the tools that most actors use it for come first."""
-_ROOM_LEFT = 0.9
 _LEAST_COUNT = 0.1
 
 _SHRINK = 2.0
@@ -166,9 +165,6 @@ class ActorWords:
         self._by_word: dict[str, tuple[str, ...]] = {}
         self._weights: dict[str, Mapping[str, float]] = {}
         self._day = 0.0
-
-    def items(self) -> Iterable[tuple[str, ToolWords]]:
-        return self._tools.items()
 
     def get(self, tool_id: str) -> ToolWords:
         return self._tools.get(tool_id, _UNKNOWN)
@@ -328,47 +324,3 @@ class OwnAndShared:
         if not own or not shared:
             return own or shared
         return {tool_id: max(own.get(tool_id, 0.0), shared.get(tool_id, 0.0)) for tool_id in sorted({*own, *shared})}
-
-
-@dataclass(frozen=True, slots=True)
-class Held:
-    """The part that a store keeps of one tool of one actor, as far as it matters for making room."""
-
-    actor: str
-    tool_id: str
-    size: int
-    at: float
-
-
-def giving_way(held: Iterable[Held], most: int = MAX_SIZE, most_tools: int = MAX_ACTOR_TOOLS) -> list[Held]:
-    """Chooses the rows that go, so that the rest is within the bounds, with some room left (BROWSE-48).
-
-    Of an actor with more than *most_tools*, the tools that it ran longest ago. Of all, those of the actor who holds
-    most, again and again. So nobody can push out what others keep within an equal share.
-    """
-    by_actor: defaultdict[str, list[Held]] = defaultdict(list)
-    for each in held:
-        by_actor[each.actor].append(each)
-    going: list[Held] = []
-    sizes: dict[str, int] = {}
-    for actor, tools in by_actor.items():
-        tools.sort(key=lambda each: (each.at, each.tool_id), reverse=True)
-        if len(tools) > most_tools:
-            keep = int(most_tools * _ROOM_LEFT)
-            going += tools[keep:]
-            del tools[keep:]
-        sizes[actor] = sum(each.size for each in tools)
-    total = sum(sizes.values())
-    if total <= most:
-        return going
-    # The last of each list is the one that was run longest ago.
-    largest = [(-size, actor) for actor, size in sizes.items()]
-    heapq.heapify(largest)
-    while total > most * _ROOM_LEFT and largest:
-        size, actor = heapq.heappop(largest)
-        gone = by_actor[actor].pop()
-        going.append(gone)
-        total -= gone.size
-        if by_actor[actor]:
-            heapq.heappush(largest, (size + gone.size, actor))
-    return going

@@ -1,7 +1,7 @@
 """Admits declared tools: those that are as they were accepted, and not suspicious.
 
 A pin keeps a definition as it was accepted. The definition that an upstream declares is compared with it before
-anything is shortened, renamed or described anew. A definition is suspicious when it seems to speak to the model behind
+anything is shortened, renamed or described again. A definition is suspicious when it seems to speak to the model behind
 the user's back: a small set of plain signs is searched for in each of its texts, in linear time. The signs prove
 nothing; a person decides, or the operator keeps such tools out.
 """
@@ -61,9 +61,7 @@ class Held:
     @property
     def explanation(self) -> str:
         if self.change is not None:
-            what = _IMPACTS[self.change.impact]
-            reasons = f": {'; '.join(self.change.reasons)}" if self.change.reasons else ""
-            return f"its definition changed since it was accepted; {what}{reasons}"
+            return f"its definition changed since it was accepted; {_IMPACTS[self.change.impact]}"
         if self.reason == "new":
             return "no person has accepted it yet"
         return "; ".join(self.signs)
@@ -84,7 +82,6 @@ class Screened:
 _IMPACTS = {
     "breaking": "this can break callers",
     "compatible": "callers that work will go on working",
-    "words": "only words differ",
 }
 
 
@@ -245,6 +242,7 @@ _OVERRIDE = re.compile(
     r" (?:instructions?|prompts?|rules?|directions?|guidelines?|messages?|tools?)\b"
 )
 _OVERRIDING = ("ignore", "disregard", "forget", "override")
+_ROLES = ("SYSTEM", "ASSISTANT", "DEVELOPER")
 # A forged role; only in capitals, because ordinary texts speak of systems.
 _ROLE = re.compile(
     r"(?:^|[\s.!?>|*#\"'\[(])(?:SYSTEM|ASSISTANT|DEVELOPER)(?: (?:PROMPT|MESSAGE|NOTE|OVERRIDE))? ?[:\]]"
@@ -255,6 +253,7 @@ _CONVERSATION = re.compile(
     r"\b(?:with|pass|passing|send|sending|include|including|forward|attach|copy)(?: \w{1,20}){0,4}"
     r" (?:conversation|chat history|message history|earlier messages|previous messages)\b"
 )
+_TALK = ("conversation", " history", " messages")
 _LEET = str.maketrans("013457@$", "oieastas")
 
 _MAX_VALUES = 100_000
@@ -266,7 +265,9 @@ def suspicious_signs(definition: Mapping[str, Any]) -> tuple[str, ...]:
     texts, whole = _texts(definition)
     text = _BETWEEN.join(texts)
     found = [] if whole else ["too large to be read whole"]
-    hidden = _CONTROL.search(text) if text.isascii() else _HIDDEN.search(text)
+    # Most texts are plain: what is searched for is looked for only where a part of it is.
+    plainly_ascii = text.isascii() and text.isprintable()
+    hidden = None if plainly_ascii else _CONTROL.search(text) if text.isascii() else _HIDDEN.search(text)
     if hidden is not None:
         characters = sorted(set("".join((_CONTROL if text.isascii() else _HIDDEN).findall(text))))
         found.append("hidden characters: " + ", ".join(f"U+{ord(char):04X}" for char in characters[:MAX_SIGNS]))
@@ -279,9 +280,9 @@ def suspicious_signs(definition: Mapping[str, Any]) -> tuple[str, ...]:
         if any(word in spelling for word in _OVERRIDING) and (override := _OVERRIDE.search(spelling)):
             found.append(f"words to the model: {override.group()[:80]!r}")
             break
-    if role := _ROLE.search(text):
+    if any(name in text for name in _ROLES) and (role := _ROLE.search(text)):
         found.append(f"words to the model: {role.group().strip()!r}")
-    if (wanted := _CONVERSATION.search(plain)) and _CALL_FIRST.search(plain):
+    if any(word in plain for word in _TALK) and (wanted := _CONVERSATION.search(plain)) and _CALL_FIRST.search(plain):
         found.append(f"words to the model: {wanted.group()[:80]!r}")
     return tuple(found[:MAX_SIGNS])
 

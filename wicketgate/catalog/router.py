@@ -10,9 +10,10 @@ import heapq
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cache, partial
+from dataclasses import dataclass, field
+from functools import cache, lru_cache, partial
 from itertools import islice
+from operator import itemgetter
 from typing import NamedTuple
 
 from wicketgate.catalog.impacts import IDEAL_IMPACT, impacts_of
@@ -49,6 +50,7 @@ _QUERY_SHARE = 0.4  # of a score hangs on how much of the query the tool has
 _SYNONYM_COVERS = 0.5
 _OTHER_DEED = 0.85  # a factor for a name whose verb is of another kind: "delete" where something is to be created
 _LOOK_PAST_HIDDEN = 4
+_FEW = 1_000  # scores are sorted faster than their largest are found
 _NEXT_LOOK = 0.8
 _EPSILON = 1e-9
 _LEAST = 0.0001  # a score is never less
@@ -71,8 +73,7 @@ class _Postings:
     top: float
 
 
-@dataclass(frozen=True, slots=True)
-class _Wanted:
+class _Wanted(NamedTuple):
     """One query term with its synonyms: the best of them counts. *bound* is the most that any tool can gain.
 
     *names* are the words of the *members*. *learned* is what tools gain by id that have nothing else of the term. Those
@@ -106,10 +107,11 @@ class _Scored:
     parts: Mapping[str, tuple[Sequence[_Wanted], float]] = field(default_factory=dict)
 
     def ranked(self, k: int) -> list[tuple[str, float]]:
-        chosen = sorted(self.scores.items(), key=_best_first)[:k]
-        rounded = ((tool_id, max(_LEAST, round(score / self.ideal, 4))) for tool_id, score in chosen)
+        # Negated, so that plain tuples stand best first.
+        chosen = sorted([(-score, tool_id) for tool_id, score in self.scores.items()])[:k]
+        rounded = [(min(-_LEAST, round(score / self.ideal, 4)), tool_id) for score, tool_id in chosen]
         # Again after rounding, so that the order can be read off the scores (CARD-25).
-        return sorted(rounded, key=_best_first)
+        return [(tool_id, -score) for score, tool_id in sorted(rounded)]
 
 
 class _Indexed(NamedTuple):
@@ -136,7 +138,7 @@ class Router:
         """A Router without the ids *removed* and with *added*; an id that is already there is replaced. *said* are the
         operator's words of tools, by id.
 
-        It ranks exactly as one built anew. This Router stays as it is. Costs one shallow copy of the tables and the
+        It ranks exactly as one built again. This Router stays as it is. Costs one shallow copy of the tables and the
         postings of the terms that the change touches.
         """
         indexed = dict(self._indexed)
@@ -161,7 +163,7 @@ class Router:
             impacts, named = impacts_of(item, said.get(item.id, ()) if said else ())
             indexed[item.id] = _Indexed(tuple(impacts), named)
             for term, impact in impacts.items():
-                touch(term)[item.id] = impact
+                (touched.get(term) or touch(term))[item.id] = impact
 
         # A term that no tool has any more goes.
         postings = dict(self._postings)
@@ -224,7 +226,7 @@ class Router:
         if found.first is not None and tool_id not in found.first:
             factors["behind"] = found.behind
         elif not part:
-            coverage, deed_factor = self._order_factors(found.wanted, tool_id, found.share, found.kind)
+            coverage, deed_factor = self._order_factors(found.wanted, [tool_id], found.share, found.kind)[tool_id]
             factors |= {"coverage": coverage} if coverage != 1.0 else {}
             factors |= {"other_deed": deed_factor} if deed_factor != 1.0 else {}
         whole = math.prod(factors.values()) / found.ideal
@@ -235,7 +237,7 @@ class Router:
                 continue
             if part:
                 gain *= _part_factor(one, part, scale)
-            plain = _gain(replace(one, learned={}), tool_id)
+            plain = _gain(one._replace(learned={}), tool_id)
             having = [place for place, (_, impacts) in enumerate(one.members) if tool_id in impacts]
             best = max(having, key=lambda at: one.members[at][0] * one.members[at][1][tool_id], default=None)
             via, rarity, weight = "", one.rarity, 0.0
@@ -252,7 +254,7 @@ class Router:
         query = query[:MAX_QUERY_CHARS]
         asked = _query_terms(query)
         visible = cache(visible) if visible else None
-        find = cache(partial(self._find, visible=visible))
+        find = cache(partial(self._find, visible=visible)) if visible else self._postings.get
         wanted = self._wanted(asked, find, learned, visible)
         if k <= 0 or not wanted:
             return None
@@ -283,30 +285,29 @@ class Router:
     ) -> dict[str, float]:
         """Scores of *first*, of which *share* hangs on how much of the request each tool has, and less for a name that
         says another deed than *kind*."""
-        return {
-            tool_id: math.prod(self._order_factors(wanted, tool_id, share, kind), start=score)
-            for tool_id, score in first
-        }
+        scores = dict(first)
+        factors = self._order_factors(wanted, list(scores), share, kind)
+        return {tool_id: scores[tool_id] * coverage * of_deed for tool_id, (coverage, of_deed) in factors.items()}
 
     def _order_factors(
-        self, wanted: Sequence[_Wanted], tool_id: str, share: float, kind: str | None
-    ) -> tuple[float, float]:
-        """As in ``_again``."""
-        return (
-            _share_of_query(wanted, tool_id, share) if share else 1.0,
-            _OTHER_DEED if kind and self._does_other(tool_id, kind) else 1.0,
-        )
+        self, wanted: Sequence[_Wanted], tool_ids: Sequence[str], share: float, kind: str | None
+    ) -> dict[str, tuple[float, float]]:
+        """As in ``_again``, for coverage and for the deed of the name, by tool."""
+        coverage = _shares_of_query(wanted, tool_ids, share) if share else [1.0] * len(tool_ids)
+        deeds = [_OTHER_DEED if kind and self._does_other(tool_id, kind) else 1.0 for tool_id in tool_ids]
+        return dict(zip(tool_ids, zip(coverage, deeds, strict=True), strict=True))
 
     def _does_other(self, tool_id: str, kind: str) -> bool:
         """Returns whether the name of a tool says other deeds and not *kind*."""
         found = self._indexed[tool_id]
-        kinds = {deed(term) for term in found.terms[: found.named]} - {None}
+        kinds = set(map(deed, found.terms[: found.named]))
+        kinds.discard(None)
         return bool(kinds) and kind not in kinds
 
-    def _find(self, term: str, visible: Visible | None) -> _Postings | None:
+    def _find(self, term: str, visible: Visible) -> _Postings | None:
         """Returns the postings of *term*. A term that only hidden tools have is unknown, so no score depends on it."""
         known = self._postings.get(term)
-        return known if known is None or visible is None or any(map(visible, known.impacts)) else None
+        return known if known is None or any(map(visible, known.impacts)) else None
 
     def _wanted(
         self,
@@ -318,14 +319,13 @@ class Router:
         """The look-ups for the terms *asked*, the greatest bound first, so that a search can stop early."""
         found = []
         for term in asked:
-            rarity = self._rarity(find(term))
-            members = [(rarity, term, find(term))]
+            own = find(term)
+            rarity = self._rarity(own)
+            known = [(rarity, term, own)] if own else []
             for other in synonyms(term):
-                if other not in asked:
+                if other not in asked and (postings := find(other)) is not None:
                     # Never worth more than the word itself, however rare.
-                    weight = _SYNONYM_WEIGHT * min(rarity, self._rarity(find(other)))
-                    members.append((weight, other, find(other)))
-            known = [(factor, name, postings) for factor, name, postings in members if postings]
+                    known.append((_SYNONYM_WEIGHT * min(rarity, self._rarity(postings)), other, postings))
             taught = self._taught(term, rarity, learned, visible) if learned else {}
             if known or taught:
                 full = _FULL * rarity
@@ -347,8 +347,12 @@ class Router:
 
     def _rarity(self, known: _Postings | None) -> float:
         having = len(known.impacts) if known else 0
-        idf = math.log(1 + (len(self._indexed) - having + 0.5) / (having + 0.5))
-        return float(idf**_RARITY_POWER)
+        return _rarity(len(self._indexed), having)
+
+
+@lru_cache(maxsize=16_384)
+def _rarity(tools: int, having: int) -> float:
+    return float(math.log(1 + (tools - having + 0.5) / (having + 0.5)) ** _RARITY_POWER)
 
 
 _NOTHING = _Indexed((), 0)
@@ -364,16 +368,18 @@ def _best_first(pair: tuple[str, float]) -> tuple[float, str]:
     return -pair[1], pair[0]
 
 
-def _query_terms(query: str) -> list[str]:
+@lru_cache(maxsize=16)  # one browse asks several times
+def _query_terms(query: str) -> tuple[str, ...]:
     """Each term once. A query of nothing but small words is taken at its word: a tool may be called ``help``."""
     said = content_terms(query) or terms(query)
     # What is created is new anyway: in "create a new order" the word says nothing of the tool.
-    asked = [term for before, term in zip([None, *said], said, strict=False) if not _is_idle(before, term)]
-    return list(dict.fromkeys(asked))[:MAX_QUERY_TERMS]
+    if "new" in said:
+        said = [term for before, term in zip(["", *said], said, strict=False) if term != "new" or not _creates(before)]
+    return tuple(dict.fromkeys(said))[:MAX_QUERY_TERMS]
 
 
-def _is_idle(before: str | None, term: str) -> bool:
-    return term == "new" and before is not None and before != "new" and deed(before) == "create"
+def _creates(term: str) -> bool:
+    return term != "new" and deed(term) == "create"
 
 
 def _parts(query: str, whole: Sequence[_Wanted]) -> list[Sequence[_Wanted]]:
@@ -450,7 +456,7 @@ def _best(wanted: Sequence[_Wanted], k: int, visible: Visible | None, room: int)
         reached += one.bound
     else:
         place = len(wanted)
-    found: dict[str, float] = _contenders(scores, k, left, visible)
+    found: dict[str, float] = _contenders(scores, k, left, visible) if place < len(wanted) else scores
     for one in wanted[place:]:
         for tool_id, gain in _gains(one, found).items():
             found[tool_id] += gain
@@ -485,9 +491,15 @@ def _kth(scores: Mapping[str, float], k: int, visible: Visible | None) -> float:
     """A bound that the *k* best visible tools reach: the k-th score, or 0 when it would take long to find."""
     if len(scores) < k:
         return 0.0
+    few = len(scores) <= _FEW
     if visible is None:
-        return heapq.nlargest(k, scores.values())[-1]
-    first = heapq.nlargest(_LOOK_PAST_HIDDEN * k, scores.items(), key=lambda pair: pair[1])
+        return sorted(scores.values())[-k] if few else heapq.nlargest(k, scores.values())[-1]
+    most, by_score = _LOOK_PAST_HIDDEN * k, itemgetter(1)
+    first = (
+        sorted(scores.items(), key=by_score, reverse=True)[:most]
+        if few
+        else heapq.nlargest(most, scores.items(), by_score)
+    )
     shown = [score for tool_id, score in first if visible(tool_id)]
     return shown[k - 1] if len(shown) >= k else 0.0
 
@@ -500,11 +512,17 @@ def _filled(gain: float, learned: float, full: float) -> float:
 def _add(one: _Wanted, scores: defaultdict[str, float]) -> None:
     if len(one.members) == 1 and not one.learned:
         ((factor, impacts),) = one.members
+        if not scores:
+            scores.update({tool_id: factor * impact for tool_id, impact in impacts.items()})
+            return
         for tool_id, impact in impacts.items():
             scores[tool_id] += factor * impact
         return
     best: dict[str, float] = {}
     for factor, impacts in one.members:
+        if not best:
+            best = {tool_id: factor * impact for tool_id, impact in impacts.items()}
+            continue
         for tool_id, impact in impacts.items():
             gain = factor * impact
             if gain > best.get(tool_id, 0.0):
@@ -532,18 +550,21 @@ def _gain(one: _Wanted, tool_id: str) -> float:
     return _gains(one, {tool_id: 0.0}).get(tool_id, 0.0)
 
 
-def _share_of_query(wanted: Sequence[_Wanted], tool_id: str, share: float) -> float:
+def _shares_of_query(wanted: Sequence[_Wanted], tool_ids: Sequence[str], share: float) -> list[float]:
     """1 for a tool with all of the terms, less by *share* for one with none; the rarer a term, the more it counts.
 
     A synonym covers a term in part only. A term that was only learned is none: learning moves no other tool.
     """
-    whole = covered = 0.0
+    whole, covered = 0.0, [0.0] * len(tool_ids)
     for one in wanted:
         if not one.members:
             continue
         whole += one.rarity
-        if tool_id in one.members[0][1]:
-            covered += one.rarity * (1.0 if one.members[0][0] == one.rarity else _SYNONYM_COVERS)
-        elif any(tool_id in impacts for _, impacts in one.members[1:]):
-            covered += one.rarity * _SYNONYM_COVERS
-    return 1 - share * (1 - covered / whole) if whole else 1.0
+        first, *others = (impacts for _, impacts in one.members)
+        as_first = one.rarity * (1.0 if one.members[0][0] == one.rarity else _SYNONYM_COVERS)
+        for at, tool_id in enumerate(tool_ids):
+            if tool_id in first:
+                covered[at] += as_first
+            elif others and any(tool_id in impacts for impacts in others):
+                covered[at] += one.rarity * _SYNONYM_COVERS
+    return [1 - share * (1 - each / whole) for each in covered] if whole else [1.0] * len(tool_ids)

@@ -116,7 +116,7 @@ def mcp_tool_to_selectable(
         kind="tool",
         name=parts.name,
         description=description or "",
-        namespace=parts.namespace,
+        namespace=sys.intern(parts.namespace),  # one text for all tools of a namespace
         tags=tuple(sorted(tags)),
         args_schema=args_schema,
         output_schema=_object(tool, "outputSchema"),

@@ -8,10 +8,10 @@ query sets; ``bench/shortlist_table.py`` shows what they give.
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 
-from wicketgate.catalog.card import CACHE_BREAKPOINT, HARD_CAP_TOKENS, ChoiceCard, render_card
+from wicketgate.catalog.card import CACHE_BREAKPOINT, HARD_CAP_TOKENS, ChoiceCard
 from wicketgate.catalog.card_lines import MAX_HINT_CHARS, browse_lines
 from wicketgate.tokens import TokenCounter
 
@@ -74,25 +74,22 @@ def with_calls(forms: Iterator[str], calls: Iterator[str]) -> Iterator[str]:
     yield from chain([first] if first else [], forms)
 
 
-def answer_text(cards: Sequence[ChoiceCard], forms: Iterator[str], tokens: TokenCounter) -> tuple[str, str]:
+def answer_text(
+    cards: Sequence[ChoiceCard], forms: Iterator[str], tokens: TokenCounter, line_tokens: Callable[[ChoiceCard], int]
+) -> tuple[str, str]:
     """Returns the text of an answer, and the hint that is its last line.
 
     The hint is the first of *forms* with which n cards take at most ``80 n + 32`` tokens, counted exactly; none if
-    there is no such form. The marker of cache-stable order is no card here.
+    there is no such form. The marker of cache-stable order is no card here. *line_tokens*: as ``card.line_tokens``.
     """
     lines = browse_lines(cards)
     shown = len(cards) - (CACHE_BREAKPOINT in cards)
-    # Each card keeps its own bound, so a short hint fits whatever the cards cost.
-    room = HINT_TOKENS - (tokens.count(f"{render_card(CACHE_BREAKPOINT)}\n") if shown < len(cards) else 0)
-    exact = False
+    room = HARD_CAP_TOKENS * shown + HINT_TOKENS - sum(map(line_tokens, cards))
     for form in forms:
-        if len(form) > MAX_HINT_CHARS:
-            continue
-        cost = tokens.count(form)
-        if cost > room and not exact:
-            room, exact = HARD_CAP_TOKENS * shown + HINT_TOKENS - tokens.count(f"{lines}\n" if lines else ""), True
-        if cost <= room:
-            return browse_lines(cards, form), form
+        # No token is shorter than a byte, so most forms need not be counted.
+        size_bytes = len(form.encode("utf-8", "surrogatepass"))
+        if len(form) <= MAX_HINT_CHARS and (size_bytes <= room or tokens.count(form) <= room):
+            return "\n".join(text for text in (lines, form) if text), form
     return lines, ""
 
 

@@ -109,7 +109,7 @@ def decoded(text: str) -> str:
 
 
 def stays_below(path: str) -> bool:
-    """True for a path that names one file in a directory for whoever reads it: each of its parts has a name, encoded or
+    """True for a path that names one file in a directory for every reader: each of its parts has a name, encoded or
     not."""
     if len(path) > _MAX_PATH or "\\" in path or "?" in path or "#" in path:
         return False
@@ -255,7 +255,7 @@ def _origin(skill: Skill, server: str, path: str) -> str:
     lines = [f"[{named} of the skill {skill.name}, written by the server {server}; it grants no permissions.]"]
     others = [] if skill.files is None else [other for other in skill.files if other != path]
     if others:
-        # A path that could be read as words of ours is only counted.
+        # A path that could be read as our own words is only counted.
         plain = [other for other in others if _PLAIN_PATH.fullmatch(other)]
         chars = accumulate(len(other) + 2 for other in plain)
         kept = [other for other, so_far in zip(plain, chars, strict=True) if so_far <= _LISTED_CHARS]

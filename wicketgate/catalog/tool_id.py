@@ -80,6 +80,9 @@ def format_tool_id(parts: ToolIdParts) -> ToolId:
     return ToolId(f"{parts.namespace}:{parts.name}{version}{hash_part}")
 
 
+_shape_json = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
+
+
 def hash8(upstream_name: str, input_schema: object) -> str:
     """Returns eight hex digits over the upstream's own name and the schema's shape (CARD-5).
 
@@ -93,7 +96,7 @@ def hash8(upstream_name: str, input_schema: object) -> str:
         else [],
         "required": sorted(key for key in required if isinstance(key, str)) if isinstance(required, list) else [],
     }
-    canonical = f"{upstream_name}\n{json.dumps(shape, sort_keys=True, separators=(',', ':'))}"
+    canonical = f"{upstream_name}\n{_shape_json(shape)}"
     # A lone surrogate can arrive through JSON; it must not make the tool unnameable.
     return hashlib.sha256(canonical.encode("utf-8", "surrogatepass")).hexdigest()[:8]
 

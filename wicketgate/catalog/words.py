@@ -6,7 +6,10 @@ without reading the others.
 
 import re
 import unicodedata
+from collections.abc import Callable
 from functools import lru_cache
+from inspect import unwrap
+from itertools import chain
 
 MAX_WORD_CHARS = 64
 """A longer text is an encoded blob, not a word, and is cut here."""
@@ -17,12 +20,12 @@ def terms(text: str) -> list[str]:
 
     A word of two parts also stands whole, so that ``GitHub`` and ``github`` meet, and so do ``S3`` and ``s3``.
     """
-    return [term for run in _runs(text) for term, _ in _forms(run)]
+    return _read_terms(text, _usual_terms)
 
 
 def content_terms(text: str) -> list[str]:
     """The terms of *text* that say something: question words, politeness and the like are left out."""
-    return [term for run in _runs(text) for term, content in _forms(run) if content]
+    return _read_terms(text, _usual_content)
 
 
 def requests(query: str) -> list[str]:
@@ -68,6 +71,7 @@ def deed(term: str) -> str | None:
 _RUN = re.compile(r"([A-Za-z0-9\u0080-\U0010ffff]+)(?:'[a-z]{1,2}\b)?")
 _PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 _MOST_UNFOLDED = 64
+_USUAL_CHARS = 40
 _ACCENT = re.compile("[\u0300-\u036f]")
 _NEXT_REQUEST = re.compile(
     r"(?<=[.?!])\s+|[。！？]|\n+|,\s*(?=(?:and|then|also)\s)|\b(?:and then|after that|then)\b", re.IGNORECASE
@@ -92,20 +96,28 @@ def _runs(text: str) -> list[str]:
     return _RUN.findall(text)
 
 
-def _forms(run: str) -> tuple[tuple[str, bool], ...]:
-    """Terms of one run, each with whether it says something."""
+def _read_terms(text: str, usual: Callable[[str], tuple[str, ...]]) -> list[str]:
+    runs = _runs(text)
     # Descriptions repeat the same few thousand words. What is long hardly comes twice, and could fill the memory.
-    return _usual_forms(run) if len(run) <= 40 and run.isascii() else _read(run)
+    if text.isascii() and max(map(len, runs), default=0) <= _USUAL_CHARS:
+        return list(chain.from_iterable(map(usual, runs)))
+    read = unwrap(usual)
+    return [term for run in runs for term in (usual if len(run) <= _USUAL_CHARS and run.isascii() else read)(run)]
 
 
 @lru_cache(maxsize=16_384)
-def _usual_forms(run: str) -> tuple[tuple[str, bool], ...]:
-    return _read(run)
+def _usual_terms(run: str) -> tuple[str, ...]:
+    return tuple(map(stem, _words(run)))
 
 
-def _read(run: str) -> tuple[tuple[str, bool], ...]:
+@lru_cache(maxsize=16_384)
+def _usual_content(run: str) -> tuple[str, ...]:
+    return tuple(stem(word) for word in _words(run) if word not in _STOP_WORDS)
+
+
+def _words(run: str) -> list[str]:
     found = _ascii_words(run) if run.isascii() else _other_words(run)
-    return tuple((stem(word), word not in _STOP_WORDS) for word in (w[:MAX_WORD_CHARS] for w in found))
+    return [word[:MAX_WORD_CHARS] for word in found]
 
 
 def _ascii_words(run: str) -> list[str]:

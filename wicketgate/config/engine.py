@@ -4,42 +4,34 @@ import logging
 import random
 import secrets
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from time import monotonic, time
-from typing import TYPE_CHECKING
 
 from wicketgate.access.identity import Standing, always_good
 from wicketgate.access.seal import ApprovalSeal, Seal
 from wicketgate.config.runtime import call_policies
-from wicketgate.config.settings import AuthSettings, ModelChoice, ModelSettings, ResumeSettings, Settings
+from wicketgate.config.settings import AuthSettings, ModelChoice, ModelSettings, Settings
 from wicketgate.context.build import CountedTexts
 from wicketgate.engine.approval_desk import ApprovalDesk
 from wicketgate.engine.approvals import Report
-from wicketgate.engine.detached import DetachedRuns
 from wicketgate.engine.fallback import Candidate, FallbackProvider, Patience
-from wicketgate.engine.journal import Journal
 from wicketgate.engine.keyed_runs import KeyedRuns, ResumeLimits
-from wicketgate.engine.limits import StreamLimit
+from wicketgate.engine.limits import DetachedRuns, StreamLimit
 from wicketgate.engine.loop import Engine
-from wicketgate.engine.sealed_approvals import OnceStore
 from wicketgate.engine.tool_rounds import EngineLimits
 from wicketgate.engine.turn import ModelWindow
-from wicketgate.engine.waiting_calls import WaitingCalls
 from wicketgate.models.endpoint import ModelAddress, Timeouts
 from wicketgate.models.provider import Provider
 from wicketgate.net import Outgoing
-from wicketgate.peers import Peers
-from wicketgate.storage.kept_journal import KeptJournal
+from wicketgate.storage.journal import StoredJournal
 from wicketgate.storage.measures import StorageMeasures
-from wicketgate.storage.memory_journal import JournalBounds, MemoryJournal
-from wicketgate.storage.memory_once import MemoryOnceStore
-from wicketgate.storage.run_store import RunStore
+from wicketgate.storage.memory_runs import MemoryRuns
+from wicketgate.storage.process import Process
+from wicketgate.storage.runs import JournalBounds, SharedRuns
+from wicketgate.storage.store import Store
+from wicketgate.storage.used_approvals import UsedApprovals
+from wicketgate.storage.waiting_approvals import StoredWaitingCalls
 from wicketgate.tokens import TokenCounter
-
-if TYPE_CHECKING:
-    from wicketgate.storage.redis.client import RedisLink
 
 log = logging.getLogger("wicketgate.approvals")
 
@@ -50,7 +42,7 @@ def make_provider(settings: ModelSettings, outgoing: Outgoing) -> Provider:
         return _provider(settings, settings, outgoing, settings.context_tokens)
     return FallbackProvider(
         list(_candidates(settings, outgoing)),
-        Patience(settings.attempts, settings.patience_s),
+        Patience(settings.attempts),
         now=monotonic,
         chance=random.random,
     )
@@ -109,8 +101,6 @@ def engine_limits(settings: Settings) -> EngineLimits:
     return EngineLimits(
         engine.max_iterations,
         longest_s + 1,
-        engine.max_parallel_tools,
-        engine.max_calls_per_turn,
         engine.loop_guard,
         settings.tasks.longest_s,
     )
@@ -125,84 +115,54 @@ def make_keyed_runs(
     streams: StreamLimit,
     detached: DetachedRuns,
     settings: Settings,
+    store: Store,
+    process: Process,
     measures: StorageMeasures | None = None,
-    redis: "RedisLink | None" = None,
 ) -> KeyedRuns:
-    """Makes the runs with a key, and their journal: in the file or Redis of ``storage.url``, or in memory. Raises
-    ConfigError."""
+    """Makes the runs with a key, and their journal in *store*."""
     resume = settings.engine.resume
-    limits = ResumeLimits(resume.grace_s, resume.detached_s, settings.engine.on_disconnect, resume.state_bytes)
-    journal = _make_journal(resume, settings.storage.sqlite_file, measures, redis)
+    limits = ResumeLimits(resume.grace_s, resume.detached_s, settings.engine.on_disconnect)
+    bounds = JournalBounds(run_bytes=resume.run_bytes, unread_bytes=resume.run_bytes // 4, keep_s=resume.keep_s)
+    runs: SharedRuns = MemoryRuns(store, process.id, bounds)
+    if settings.storage.is_shared:
+        runs = SharedRuns(store, process.id, bounds, measures)
+    journal = StoredJournal(runs, process)
     return KeyedRuns(engine, journal, streams, detached, limits, partial(secrets.token_hex, 6))
 
 
-def _make_journal(
-    resume: ResumeSettings, file: Path | None, measures: StorageMeasures | None, redis: "RedisLink | None"
-) -> Journal:
-    bounds = JournalBounds(resume.total_bytes, resume.run_bytes, resume.run_bytes // 4, resume.keep_s)
-    replica = secrets.token_hex(8)
-    if redis is not None:
-        from wicketgate.storage.redis.runs import RedisRunStore
-
-        store: RunStore = RedisRunStore(redis, bounds, replica)
-    elif file is not None:
-        from wicketgate.storage.sqlite_runs import SQLiteRunStore
-
-        store = SQLiteRunStore(file, bounds, time, replica, measures)
-    else:
-        return MemoryJournal(bounds, monotonic)
-    return KeptJournal(MemoryJournal(replace(bounds, joins=False), monotonic), store)
-
-
-def make_seal(settings: AuthSettings) -> Seal:
-    """Makes the seal. Without ``seal_keys`` its key is random, and what it seals is void when the process ends."""
-    return Seal(settings.ring(), secrets.token_bytes(32), time, lambda: secrets.token_urlsafe(12))
+def make_seal(settings: AuthSettings, own_key: bytes) -> Seal:
+    """Makes the seal. Without ``seal_keys`` its key is *own_key*, and what it seals is void when the service ends."""
+    return Seal(settings.ring(), own_key, time, lambda: secrets.token_urlsafe(12))
 
 
 def make_approval_desk(
     settings: Settings,
     seal: Seal,
+    store: Store,
+    measures: StorageMeasures,
     report: Report | None = None,
-    measures: StorageMeasures | None = None,
-    redis: "RedisLink | None" = None,
-    peers: Peers | None = None,
     stands: Standing = always_good,
 ) -> ApprovalDesk:
-    """Makes the desk, which reports decisions to *report*. Raises ConfigError.
+    """Makes the desk, which keeps its list and used approvals in *store*, and reports decisions to *report*.
 
     Logs a warning if a restart would lose approvals that are meant to last.
     """
-    file = settings.storage.sqlite_file
-    kept = file is not None or redis is not None
+    kept = settings.storage.url != "memory://"
     if settings.auth.seal_keys and not kept:
         log.warning("approvals outlive a restart, but which were used does not: set storage.url to a file or a Redis")
     if not settings.auth.seal_keys and kept and any(rule.approval != "never" for rule in settings.access):
-        log.warning("approvals end with this process, because auth.seal_keys is not set")
-    used = _used_approvals(file, measures, redis)
+        log.warning("approvals end with this service, because auth.seal_keys is not set")
     server = settings.server
     page = f"{server.public_url or f'http://localhost:{server.port}'}/console/approvals"
     return ApprovalDesk(
         ApprovalSeal(seal, ttl_s=settings.auth.approval_ttl_s),
-        used,
+        UsedApprovals(store, time, measures),
         report,
-        waiting=WaitingCalls(time),
-        new_id=partial(secrets.token_hex, 8),
-        peers=peers,
+        waiting=StoredWaitingCalls(store, seal, time, partial(secrets.token_hex, 8), measures),
+        now=time,
         stands=stands,
         page=page if server.console else "",
     )
-
-
-def _used_approvals(file: Path | None, measures: StorageMeasures | None, redis: "RedisLink | None") -> OnceStore:
-    if redis is not None:
-        from wicketgate.storage.redis.once import RedisOnceStore
-
-        return RedisOnceStore(redis, time)
-    if file:
-        from wicketgate.storage.sqlite_once import SQLiteOnceStore
-
-        return SQLiteOnceStore(file, time, measures)
-    return MemoryOnceStore(time)
 
 
 def reseal(seal: Seal, desk: ApprovalDesk, settings: AuthSettings) -> None:

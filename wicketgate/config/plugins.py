@@ -85,11 +85,7 @@ def _make_plugin(entry: PluginSettings, kind: str, server: str, where: str) -> P
             f"Invalid configuration: {where}: {entry.handler!r} cannot be under {GLOBAL}; put it under the name of an "
             "upstream"
         )
-    try:
-        config = plugin.Config.model_validate(entry.config)
-    except ValidationError as error:
-        fault = next(faults(error, f"{where}.config", model=plugin.Config))
-        raise ConfigError(f"Invalid configuration: {fault}") from None
+    config = _checked(plugin.Config, entry, where)
     try:
         return plugin(config)
     except Exception:  # code of others may raise anything; the start must name the plugin

@@ -1,4 +1,4 @@
-"""Reads the configuration anew while the service runs, and puts it in force (OPS-7 to OPS-9).
+"""Reads the configuration again while the service runs, and puts it in force (OPS-7 to OPS-9).
 
 ``Reloader`` decides when to read: on request, or when the file has changed. ``Applied`` holds the settings in force and
 exchanges them in one step, or leaves everything as it was. Upstreams, their policies, quotas, access rules, pins, words
@@ -7,7 +7,6 @@ of tools, keys and the log level change at once; everything else is logged as wa
 
 import asyncio
 import logging
-from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -120,7 +119,7 @@ class Applied:
             if not self._configured(name).enabled:
                 return False
             await self._exchange(self.settings, renewed=(name,))
-        log.info("upstream %s: connected anew, as an operator asked", name)
+        log.info("upstream %s: reconnected, as an operator asked", name)
         return True
 
     async def read_pins(self) -> None:
@@ -223,29 +222,12 @@ def _waiting(before: Settings, wanted: Settings) -> Iterator[str]:
 
 
 def described(before: Settings, after: Settings, changes: Changes) -> str:
-    """Describes what differs by section, without values: ``2 keys added, 1 suspended; access: 3 rules``."""
+    """Describes what differs by section, without values, and upstreams by name: ``access; upstreams: shop added``."""
     kinds = ("added", "removed", "changed", "adjusted")
     upstreams = ", ".join(f"{', '.join(names)} {kind}" for kind in kinds if (names := getattr(changes, kind)))
-    words = {
-        "auth": _changed_keys(before, after),
-        "access": f"access: {len(after.access)} rule{'' if len(after.access) == 1 else 's'}",
-        "upstreams": upstreams and f"upstreams: {upstreams}",
-    }
-    return "; ".join(words.get(name) or name for name in changed_sections(before, after)) or "variables"
-
-
-def _changed_keys(before: Settings, after: Settings) -> str:
-    """Counts the keys that differ; empty if none does."""
-    had, has = ({key.id: key for key in settings.auth.keys} for settings in (before, after))
-    what = Counter(["added"] * len(has.keys() - had.keys()) + ["removed"] * len(had.keys() - has.keys()))
-    for key_id in has.keys() & had.keys():
-        if had[key_id].suspended != has[key_id].suspended:
-            what["suspended" if has[key_id].suspended else "resumed"] += 1
-        elif had[key_id] != has[key_id]:
-            what["changed"] += 1
-    counts = [f"{what[kind]} {kind}" for kind in ("added", "removed", "suspended", "resumed", "changed") if what[kind]]
-    first = counts and counts[0].replace(" ", " key " if counts[0].startswith("1 ") else " keys ")
-    return ", ".join([first, *counts[1:]]) if first else ""
+    sections = changed_sections(before, after)
+    named = [f"{name}: {upstreams}" if name == "upstreams" and upstreams else name for name in sections]
+    return "; ".join(named) or "variables"
 
 
 def _log_changes(before: Settings, after: Settings, changes: Changes) -> None:

@@ -12,6 +12,7 @@ import shlex
 import stat
 from collections.abc import Collection, Mapping
 from contextlib import suppress
+from copy import deepcopy
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -68,6 +69,19 @@ def load_settings(
         _override(values, name, _yaml(environ[name], f"the environment variable {name}"), origins)
     for key, value in (server or {}).items():
         _override(values, f"{_PREFIX}SERVER__{key.upper()}", value, origins, f"--{key}")
+    return _checked(values, variables, origins, path)
+
+
+def settings_from(values: Mapping[str, Any]) -> Settings:
+    """Validates *values*, in the form of a configuration file. Expands ``${VAR}``; no environment variable overrides a
+    value. Raises ConfigError, one line per fault."""
+    if not isinstance(values, Mapping) or not all(isinstance(key, str) for key in values):
+        raise ConfigError("Invalid configuration: it must be a mapping of sections such as 'server' and 'upstreams'")
+    variables = _Variables(os.environ)
+    return _checked(variables.put_into(deepcopy(dict(values))), variables, {}, None)
+
+
+def _checked(values: dict[str, Any], variables: "_Variables", origins: dict[Loc, str], path: Path | None) -> Settings:
     # Servers as clients write them, and the check of the whole, which would name wrong faults without the variables.
     spread = spread_entries(values)
     found = [*variables.faults, *spread.faults]
@@ -78,7 +92,7 @@ def load_settings(
             found.append(f"{key}: unknown key")
             del values[key]
     try:
-        settings = Settings(**values, from_variables=_perhaps_secret(variables.used, environ), from_file=path)
+        settings = Settings(**values, from_variables=_perhaps_secret(variables.used, variables.environ), from_file=path)
     except ValidationError as error:
         found += faults(error, model=Settings, places=spread.places, variables=origins)
     if found:
@@ -120,6 +134,19 @@ def unshared(name: str, flags: int) -> int:
     return os.open(name, flags, 0o644)
 
 
+def create_file(path: Path, text: str, mode: int = 0o644) -> None:
+    """Creates a file that is whole on the disk. Raises FileExistsError, or another OSError; after that one there is no
+    file, because half of it would be in the way of the next try."""
+    with open(path, "x", encoding="utf-8", opener=lambda name, flags: os.open(name, flags, mode)) as file:
+        try:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        except OSError:
+            path.unlink(missing_ok=True)
+            raise
+
+
 def careless_lines(settings: Settings) -> list[str]:
     """Returns a line for each careless setting, and for secrets in a configuration file that other users may read."""
     file, readable = settings.from_file, ""
@@ -142,7 +169,7 @@ def find_config(environ: Mapping[str, str]) -> Path | None:
 
 
 def configuration_line(path: Path | None, environ: Mapping[str, str]) -> str:
-    """Says which file is in force, who named it, and which variables override it. Shows no value of theirs."""
+    """Says which file is in force, who named it, and which variables override it. Shows none of their values."""
     if path is None:
         line = "Configuration: no file, only defaults; wicketgate init writes one"
     elif environ.get(_FILE_VARIABLE) == str(path):
@@ -235,7 +262,7 @@ class _Variables:
     """Puts variables in place. *used* are the names of those that were set, *faults* name those that were not."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
-        self._environ = environ
+        self.environ = environ
         self.used: set[str] = set()
         self.faults: list[str] = []
 
@@ -264,18 +291,18 @@ class _Variables:
         def found(match: re.Match[str]) -> str:
             name: str = match.group(1)
             default: str | None = match.group(2)
-            value = self._environ.get(name, default)
+            value = self.environ.get(name, default)
             if value is None:
                 self.faults.append(f"{where}: {self._not_set(name)}")
                 return ""
-            if name in self._environ:
+            if name in self.environ:
                 self.used.add(name)
             return value
 
         return _VARIABLE.sub(found, text)
 
     def _not_set(self, name: str) -> str:
-        like = get_close_matches(name, self._environ, 1, 0.75)
+        like = get_close_matches(name, self.environ, 1, 0.75)
         meant = f"did you mean {like[0]}? " if like else ""
         return f"the environment variable {name} is not set ({meant}${{{name}:-default}} gives a default)"
 

@@ -9,21 +9,30 @@ from urllib.parse import urlsplit
 
 from pydantic import SecretStr
 
+from wicketgate.access.issuer import Issuer
+from wicketgate.access.issuers import Issuers
 from wicketgate.config.settings import UpstreamSettings
 from wicketgate.config.settings.upstreams import OAuthSettings
 from wicketgate.errors import ConfigError
 from wicketgate.login.assertion import assertion_signer, read_private_key
-from wicketgate.login.carrier import Carrier
 from wicketgate.login.client import LoginClient, LoginPlan
-from wicketgate.login.exchange import Exchange, GateClient, IdJagExchange, IdTokens, TokenExchange
+from wicketgate.login.exchanged import (
+    Exchange,
+    ExchangedCredentials,
+    GateClient,
+    IdJagExchange,
+    IdTokens,
+    TokenExchange,
+)
 from wicketgate.login.issued import MachinePlan, MachineSource, TokenSource
-from wicketgate.login.kept_login import LoginSource
-from wicketgate.login.login_file import LoginFile, login_folder
+from wicketgate.login.kept_login import LoginFile, LoginSource, login_folder
+from wicketgate.login.login_flow import OnExchange
+from wicketgate.login.oauth_http import Carrier
 from wicketgate.login.registrar import AuthMethod, GivenClient
 from wicketgate.net import Outgoing
 
 if TYPE_CHECKING:
-    from wicketgate.login.user_logins import UserLogins
+    from wicketgate.login.user_logins import Connect, UserLogins
 
 _METHODS: dict[str, AuthMethod] = {
     "basic": "client_secret_basic",
@@ -79,11 +88,32 @@ def login_client(
     return LoginClient(plan, carrier, time, _assertion(oauth), sign_as=sign_as)
 
 
-def exchange_of(
+def exchanged_credentials(
+    settings: UpstreamSettings,
+    issuers: Issuers,
+    outgoing: Outgoing,
+    now: Callable[[], float],
+    id_tokens: IdTokens | None = None,
+    connect: "Connect | None" = None,
+    report: OnExchange = lambda event: None,
+) -> ExchangedCredentials:
+    """Returns the credentials of callers at an upstream with ``credentials: exchange``, where their tokens of *issuers*
+    are exchanged. *now* is the time of day. *connect* offers a caller the login for an ID token; *report* gets the
+    outcome of each exchange. Raises ConfigError without *id_tokens* where these are needed."""
+    assert settings.exchange is not None
+    wanted = settings.exchange.issuer
+
+    def issuer() -> Issuer | None:
+        found = [each for each in issuers.all if wanted in ("", each.name)]
+        return found[0] if len(found) == 1 else None
+
+    way = _exchange_of(settings, outgoing, now, id_tokens)
+    return ExchangedCredentials(settings.name, way, issuer, now, connect, report)
+
+
+def _exchange_of(
     settings: UpstreamSettings, outgoing: Outgoing, now: Callable[[], float], id_tokens: IdTokens | None
 ) -> Exchange:
-    """Returns the way of an upstream with ``credentials: exchange``. Raises ConfigError without *id_tokens* where these
-    are needed."""
     oauth = _oauth(settings)
     given = oauth.exchange
     assert given is not None
@@ -133,7 +163,8 @@ def how_to_log_in(name: str, at: str = "") -> str:
 
 def scopes_mend(settings: UpstreamSettings) -> str:
     """Returns what the operator does for more scopes at an upstream with ``oauth``."""
-    return how_to_log_in(settings.name) if _oauth(settings).needs_person else "add them to oauth.scope"
+    scope = "add them to oauth.scope"
+    return f"{scope}, then: {how_to_log_in(settings.name)}" if _oauth(settings).needs_person else scope
 
 
 def _oauth(settings: UpstreamSettings) -> OAuthSettings:

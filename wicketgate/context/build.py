@@ -32,6 +32,8 @@ CALL_TOKENS = 8
 # A piece of this length is counted in a few milliseconds, whatever it holds.
 PIECE_CHARS = 16_384
 _NEAR_END_CHARS = 1_024
+_SHORT_CHARS = 200
+"""Up to this length a text is remembered as it is: its digest would cost more than the look."""
 # Between these the rules of cl100k_base part every text, so the counts of two pieces add up to the count of both.
 _SEAM = re.compile(r"(?<=\S)(?= \S)|(?<=[\r\n])(?=\S)|(?<=[^\W_])(?=[^\w\s])")
 
@@ -43,7 +45,7 @@ class TextCounter(Protocol):
 
 
 class CountedTexts:
-    """A TextCounter that counts a text once and remembers at least the latest *remembered* texts, by digest.
+    """A TextCounter that counts a text once and remembers at least the latest *remembered* texts, long ones by digest.
 
     The time for a count is linear in the text. It is exact, but for more than 16,384 characters without any place
     where cl100k_base is sure to part a text (one endless word): they are taken as a token a byte, which is never too
@@ -54,11 +56,13 @@ class CountedTexts:
         self._tokens = tokens
         self._remembered = remembered
         # Two generations instead of an order of use: no step of it can fail between threads.
-        self._recent: dict[bytes, int] = {}
-        self._older: dict[bytes, int] = {}
+        self._recent: dict[str | bytes, int] = {}
+        self._older: dict[str | bytes, int] = {}
 
     def count(self, text: str) -> int:
-        key = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+        key: str | bytes = text
+        if len(text) > _SHORT_CHARS:
+            key = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
         recent = self._recent
         count = recent.get(key)
         if count is None:
@@ -125,17 +129,13 @@ _MAX_NAME_CHARS = 400
 def shrink(content: str) -> str:
     """A shorter form of a tool message's content, at most about 8,500 characters; *content* itself if there is none.
 
-    The page or JSON of a result keeps its status, its beginning and its first handles; cards, and lines of cards, their
-    ids; a view its handle, selector and total; an error its code and message. Any other text keeps its first 240
-    characters and says how much was cut. What was shrunk is not shrunk further. Never raises.
+    The page of a result keeps its status, its beginning and its first handles; lines of cards keep their ids. Any other
+    text keeps its first 240 characters and says how much was cut. What was shrunk is not shrunk further. Never raises.
     """
     if content.endswith(_SHRUNK) and len(content) <= _MAX_SHRUNK_CHARS:
         return content
-    short = _of_ours(_parsed(content))
     if lines := read_card_lines(content):
         shown = _ids_of_lines(lines)
-    elif short is not None:
-        shown = json.dumps(short, ensure_ascii=False, separators=(",", ":"))
     elif (page := read_page(content)).handles:
         whole = ", ".join(handle for handle in page.handles[:_MAX_HANDLES] if len(handle) <= _MAX_NAME_CHARS)
         head = _short(f"{FAILED}\n{page.text}" if page.failed else page.text)
@@ -144,35 +144,7 @@ def shrink(content: str) -> str:
         shown = f"{content[:_HEAD_CHARS]}… [{len(content) - _HEAD_CHARS:,} more characters left out{_SHRUNK}"
     else:
         return content
-    # A lone surrogate, escaped until now, must not become one that no provider takes.
-    shown = shown.encode("utf-8", "replace").decode()
     return shown if len(shown) < len(content) else content
-
-
-def _parsed(content: str) -> Any:
-    if not content.startswith("{"):
-        return None
-    try:
-        return json.loads(content)
-    except (ValueError, RecursionError):
-        return None
-
-
-def _of_ours(body: Any) -> dict[str, Any] | None:
-    match body:
-        case {"status": "ok" | "partial" | "error", "summary": str(), "artifacts": list()}:
-            return _envelope(body)
-        case {"cards": list(cards)}:
-            return _cards(cards)
-        case {"handle": str(handle), "selector": selector, "total": total} if len(handle) <= _MAX_NAME_CHARS:
-            view = {"handle": handle, "selector": selector, "total": total}
-            if len(json.dumps(view)) > 2 * _MAX_NAME_CHARS:
-                view = {"handle": handle}
-            return {**view, "note": "content left out to save room; tool_view shows it again, best in smaller parts"}
-        case {"error": str(code), "message": str(message)} if len(code) <= _MAX_NAME_CHARS:
-            return {"error": code, "message": _short(message)}
-        case _:
-            return None
 
 
 def _ids_of_lines(lines: Sequence[CardLine]) -> str:
@@ -181,30 +153,6 @@ def _ids_of_lines(lines: Sequence[CardLine]) -> str:
     if left_out > 0:
         short += f"\n[{left_out} more cards left out{_SHRUNK}"
     return short
-
-
-def _envelope(body: Mapping[str, Any]) -> dict[str, Any]:
-    short: dict[str, Any] = {"status": body["status"], "summary": _short(body["summary"])}
-    if body.get("dry_run") is True:
-        short["dry_run"] = True
-    handles = [handle for ref in body["artifacts"] if (handle := _name(ref, "handle"))]
-    short["artifacts"] = [{"handle": handle} for handle in handles[:_MAX_HANDLES]]
-    if handles:
-        short["note"] = "shortened to save room; tool_view shows the whole"
-    return short
-
-
-def _cards(cards: list[Any]) -> dict[str, Any]:
-    ids = [card_id for card in cards if (card_id := _name(card, "id"))]
-    short: dict[str, Any] = {"cards": [{"id": card_id} for card_id in ids[:_MAX_IDS]]}
-    if len(ids) > _MAX_IDS:
-        short["note"] = f"{len(ids) - _MAX_IDS} more cards left out to save room"
-    return short
-
-
-def _name(holder: Any, key: str) -> str | None:
-    name = holder.get(key) if isinstance(holder, dict) else None
-    return name if isinstance(name, str) and len(name) <= _MAX_NAME_CHARS else None
 
 
 def _short(text: str) -> str:

@@ -107,7 +107,7 @@ class ContextManager:
     ) -> ContextItem:
         """Add a tool's result at the end, behind the firewall, and return its item.
 
-        *raw_output* is a text, or an MCP result in wire JSON. The item's text is the envelope as JSON: a short result
+        *raw_output* is a text, or an MCP result in wire JSON. The item's text is the page of the result: a short one
         whole, of a long one a head, counts and the handle for ``view``.
         """
         result = {"content": [{"type": "text", "text": raw_output}]} if isinstance(raw_output, str) else raw_output
@@ -117,8 +117,7 @@ class ContextManager:
         while item_id in self._items:
             number += 1
             item_id = f"{tool_call_id}:result:{number}"
-        text = sealed.text
-        item = ContextItem(item_id, ItemKind.tool_result, text, tool_call_id, {"tool": tool_name})
+        item = ContextItem(item_id, ItemKind.tool_result, sealed.page, tool_call_id, {"tool": tool_name})
         self._items[item_id] = item
         self._shown[item_id] = sealed.envelope.artifacts
         return item

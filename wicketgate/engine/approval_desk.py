@@ -1,25 +1,31 @@
 """The desk: the list of calls that wait for an approval, of their owner or of others, and the decisions that people
 make on it (OPS-253 to OPS-258)."""
 
-from collections.abc import Callable, Mapping, Sequence
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 
-from wicketgate.access.approvers import Needs, Persons, described, fulfilled, has_voted, may_approve, vote_of
-from wicketgate.access.identity import Identity, Standing, always_good, issuer_of
+from wicketgate.access.approvers import Persons, Vote, described, fulfilled, has_voted, may_approve, vote_of
+from wicketgate.access.identity import Identity, Standing, always_good
 from wicketgate.access.seal import ApprovalSeal, ApprovalSubject
-from wicketgate.engine.approvals import DENIED, DENIED_BY_OTHERS, Judging, Report, RunApprovals
-from wicketgate.engine.contract import ChatRequest
-from wicketgate.engine.other_desks import By, Heard, Lists, OtherDesks, Outcome
-from wicketgate.engine.sealed_approvals import (
+from wicketgate.engine.approvals import (
     CHANGED,
+    DENIED,
+    DENIED_BY_OTHERS,
     EXPIRED,
     OTHER_CALL,
     USED,
+    Judging,
     OnceStore,
+    Report,
     SealedApprovals,
     matches,
     refusal_of,
 )
 from wicketgate.engine.waiting_calls import (
+    MOST_DECIDED,
+    Change,
     Decision,
     Verdict,
     WaitingCall,
@@ -30,8 +36,8 @@ from wicketgate.engine.waiting_calls import (
 from wicketgate.errors import ApprovalRequired, Forbidden, InputRequired, NotAdmitted
 from wicketgate.gateway.audit_events import DecidedCall
 from wicketgate.gateway.call_memory import approval_digest
-from wicketgate.peers import Alone, Peers
 from wicketgate.ports import NO_APPROVER, Approver, CallContext, InputAnswers, PendingCall
+from wicketgate.task_end import end_tasks
 
 _NO_CALL = "00" * 32
 """In the place of a call's digest, for one that no chat made: no call of a history is like it."""
@@ -63,22 +69,17 @@ class TooLarge(NotWaiting):
     """A call whose arguments nobody can read, and so nobody can decide on here."""
 
 
-_OUTCOMES: Mapping[Outcome, type[NotWaiting]] = {
-    "not_waiting": NotWaiting,
-    "not_own": NotOwn,
-    "not_callers": NotCallers,
-    "voted_before": VotedBefore,
-    "too_large": TooLarge,
-}
-
-_AWAY = "No decision can be kept at the moment. Try again later."
+_BUSY = "Others decide on this call at the moment. Try again."
+_TRIES = 20
 
 
 class ApprovalDesk:
-    """Takes decisions of people, and settles calls by them. *report* is called with each decision. *waiting* is the
-    list of what waits, for people; *peers* have the other parts of it. *new_id* gives its handles. The word of an
-    approver counts while its identity *stands*. *page* is the URL of the console's page of approvals, empty if there is
-    none."""
+    """Takes decisions of people, and settles calls by them, at any process.
+
+    *report* is called with each decision. *waiting* is the list of all processes, *now* the time of day in seconds. The
+    word of an approver counts while its identity *stands*. *page* is the URL of the console's page of approvals, empty
+    if there is none.
+    """
 
     def __init__(
         self,
@@ -87,159 +88,152 @@ class ApprovalDesk:
         report: Report | None = None,
         *,
         waiting: WaitingCalls,
-        new_id: Callable[[], str],
-        peers: Peers | None = None,
+        now: Callable[[], float],
         stands: Standing = always_good,
         page: str = "",
     ) -> None:
         self._page = page
         self.sealed = SealedApprovals(seal, used)
-        self.waiting = waiting
+        self._waiting = waiting
         self._report = report
-        self._new_id = new_id
+        self._now = now
         self._stands = stands
         self.persons = Persons()
-        self._others = OtherDesks(peers or Alone(), waiting, self._decide_by, self.settle, self.persons)
-        self._judging = Judging(self.sealed, waiting, self._others, report)
+        self.judging = Judging(self.sealed, waiting, now, report)
+        self._ended_keys = set[str]()
+        self._ending: asyncio.Task[None] | None = None
 
     async def aclose(self) -> None:
-        self.waiting.close()
-        await self._others.aclose()
-        await self.sealed.aclose()
-
-    async def judge(self, request: ChatRequest, context: CallContext) -> RunApprovals:
-        """As ``Judging.judge``."""
-        return await self._judging.judge(request, context)
-
-    def stand_again(self, ids: Sequence[str], context: CallContext) -> RunApprovals:
-        """As ``Judging.stand_again``."""
-        return self._judging.stand_again(ids, context)
+        if self._ending is not None:
+            await end_tasks(self._ending)
 
     def approver_of(self, context: CallContext) -> Approver:
         """The approver of each call in *context*, from whichever door: what was decided at the desk comes first, and
         a call that has to wait is put on its list."""
         return _AtDesk(self, context)
 
-    def listen(self, listener: Heard) -> None:
-        """Calls *listener* with each change of the list, at whichever process. It must neither wait nor fail."""
-        self._others.listen(listener)
+    def changes(self) -> AsyncGenerator[tuple[WaitingCall, Change]]:
+        """As ``WaitingCalls.changes``."""
+        return self._waiting.changes()
 
-    async def lists(self, viewer: Identity, *, everything: bool) -> Lists:
-        """The calls that wait, and the last decided, at all processes: those of *viewer* and those that it may
-        approve, or *everything*."""
-        return await self._others.lists(viewer, everything=everything)
+    async def lists(self, viewer: Identity, *, everything: bool) -> tuple[list[WaitingCall], list[WaitingCall]]:
+        """Returns the calls that wait, oldest first, and the last decided: those of *viewer* and those that it may
+        approve, or *everything*. Raises NotAdmitted while they cannot be read."""
+
+        def readable(calls: Sequence[WaitingCall]) -> list[WaitingCall]:
+            return [each for each in calls if everything or may_read(each, viewer, self.persons)]
+
+        waiting, decided = readable(await self._waiting.waiting()), readable(await self._waiting.decided())
+        return [self._without_lost_votes(each) for each in waiting], decided[:MOST_DECIDED]
 
     async def count(self, viewer: Identity, *, everything: bool) -> int:
-        """The number of calls that wait at all processes, of those that ``lists`` gives."""
-        return await self._others.count(viewer, everything=everything)
+        """Returns the number of calls that wait, of those that ``lists`` gives. Raises NotAdmitted."""
+        return sum(everything or may_read(each, viewer, self.persons) for each in await self._waiting.waiting())
 
     async def decide(self, id: str, decision: Decision, context: CallContext) -> bool:
-        """Decide on a call of the list by its handle, as its own actor or one of its approvers, at whichever process it
-        waits. The decision stands for the next same call, until it lapses; false if others have to approve it too.
-        Raises NotWaiting, and NotAdmitted while nothing can be kept or its process cannot be reached."""
-        if self.waiting.find(id) is not None:
-            return await self._decide(id, decision, context)
-        identity = context.identity
-        by = By(
-            identity.actor,
-            identity.key_id,
-            context.source,
-            context.correlation_id,
-            context.door,
-            list(identity.permissions),
-            list(identity.roles),
-        )
-        outcome = await self._others.decide(id, decision, by)
-        if outcome in _OUTCOMES:
-            raise _OUTCOMES[outcome]
-        if outcome == "away":
-            raise NotAdmitted(_AWAY)
-        return outcome == "done"
+        """Decides on a call of the list by its handle, as its own actor or one of its approvers. The decision stands
+        for the next same call, until it expires. Returns false if others have to approve the call too.
 
-    async def _decide_by(self, id: str, decision: Decision, by: By) -> Outcome:
-        """As ``decide``, for a caller at another process."""
-        issuer = issuer_of(by.key_id)
-        identity = Identity(by.actor, tuple(by.permissions), by.key_id, roles=tuple(by.roles), issuer=issuer)
-        context = CallContext(identity, by.correlation_id, "-", source=by.source, door=by.door)
-        try:
-            return "done" if await self._decide(id, decision, context) else "one_of_several"
-        except NotWaiting as refused:
-            return next(outcome for outcome, kind in _OUTCOMES.items() if type(refused) is kind)
-        except NotAdmitted:
-            return "away"
+        Raises NotWaiting, and NotAdmitted while nothing can be kept.
+        """
+        identity, used_up = context.identity, False
+        if self._ended_keys:
+            await self._drop_lost_votes()
+        for _ in range(_TRIES):
+            found = await self._waiting.find(id)
+            if found is None:
+                raise NotWaiting
+            call = self._without_lost_votes(found)
+            _check_approver(call, decision, identity, self.persons)
+            if call.args is None:
+                raise TooLarge
+            approval = self.sealed.seal.open(call.actor, call.approval)
+            if approval is None or self.sealed.seal.expired(approval):
+                await self._waiting.drop(call)
+                raise NotWaiting
+            # From a denial on nobody can approve it, at any process.
+            used_up = used_up or decision == "approve" or await self.sealed.use_up(approval)
+            if not used_up:
+                await self._waiting.drop(call)
+                raise NotWaiting
+            vote = vote_of(call.needs, identity, decision, self._now())
+            voted = replace(call, votes=(*call.votes, vote)) if call.needs else call
+            complete = decision == "deny" or fulfilled(call.needs, (*call.votes, vote), self.persons)
+            if complete:
+                decided = replace(voted, decision=decision, decided_at=self._now(), stands=True)
+                written = await self._waiting.decide(decided)
+            else:
+                written = await self._waiting.update(voted)
+            if written:
+                self._record(context, call, decision, vote, complete=complete)
+                return complete
+        raise NotAdmitted(_BUSY)
 
-    async def _decide(self, id: str, decision: Decision, context: CallContext) -> bool:
-        call, identity = self.waiting.find(id), context.identity
-        if call is None:
-            raise NotWaiting
-        self.waiting.drop_votes(lambda vote: vote.identity is not None and not self._stands(vote.identity))
-        _check_approver(call, decision, identity, self.persons)
-        if call.args is None:
-            raise TooLarge
-        approval = self.sealed.opened(call.actor, call.approval)
-        if approval is None or not self.sealed.in_time(approval):
-            raise NotWaiting
-        # From a denial on nobody can approve it, at whichever process.
-        first = decision == "approve" or await self.sealed.use_up(approval)
-        if self.waiting.find(id) is None:
-            raise NotWaiting
-        if not first:
-            self.waiting.drop(call)
-            raise NotWaiting
-        vote = vote_of(call.needs, identity, decision, self.waiting.now())
-        complete = decision == "deny" or fulfilled(call.needs, (*call.votes, vote), self.persons)
-        if self._report is not None:
+    def _record(
+        self, context: CallContext, call: WaitingCall, decision: Decision, vote: Vote, *, complete: bool
+    ) -> None:
+        if self._report is not None and call.args is not None:
             on = DecidedCall(call.actor, call.definition, call.args, described(call.needs), vote.by, complete=complete)
             self._report(context, call.approval, call.tool_id, _denial(call) if decision == "deny" else "", on)
-        if not complete:
-            self.waiting.vote(call, vote)
-            return False
-        if call.needs:
-            call.votes = (*call.votes, vote)
-        self.waiting.decide(call, decision, stands=True)
-        return True
 
     def end_of(self, key_id: str) -> Mapping[str, int]:
-        """Takes back the words of the approvers with this key, of calls that wait."""
-        self.waiting.drop_votes(lambda vote: vote.identity is not None and vote.identity.key_id == key_id)
+        """Takes back the votes of the approvers with this key, of calls that wait."""
+        self._ended_keys.add(key_id)
+        if self._ending is None or self._ending.done():
+            self._ending = asyncio.create_task(self._end_votes(), name="votes of ended keys")
         return {}
 
-    async def settle(self, actor: str, tool_id: str, definition: str, arguments: str, needs: Needs) -> Verdict:
-        """Uses up a decision on such a call that stands here; *arguments* is their digest. An approval of others than
-        *needs* asks for is void. Raises NotAdmitted while nothing can be kept."""
-        for decided in self.waiting.standing(actor, tool_id, arguments):
+    async def _end_votes(self) -> None:
+        with suppress(NotAdmitted):  # the next decision tries again
+            while self._ended_keys:
+                await self._drop_lost_votes()
+
+    async def _drop_lost_votes(self) -> None:
+        """Removes the votes of keys that have ended since the last time from the list."""
+        ended = frozenset(self._ended_keys)
+        for call in await self._waiting.waiting():
+            found: WaitingCall | None = call
+            while found is not None and found != (kept := self._without_lost_votes(found)):
+                # A write that fails is followed by that of another process, so this ends.
+                found = None if await self._waiting.update(kept) else await self._waiting.find(call.id)
+        self._ended_keys -= ended
+
+    def _without_lost_votes(self, call: WaitingCall) -> WaitingCall:
+        votes = tuple(
+            vote for vote in call.votes if vote.identity.key_id not in self._ended_keys and self._stands(vote.identity)
+        )
+        return call if len(votes) == len(call.votes) else replace(call, votes=votes)
+
+    async def settle(self, call: PendingCall, actor: str, arguments: str) -> Verdict:
+        """Uses up a decision on such a call that stands; *arguments* is their digest. An approval of others than *call*
+        needs is void. Raises NotAdmitted while nothing can be kept."""
+        for decided in await self._waiting.standing(actor, call.tool_id, arguments):
             if decided.decision == "deny":
-                return "denied_by_others" if decided.needs else "denied"
-            if not set(needs) <= set(decided.needs):
-                continue
-            if not await self._redeem_decided(decided):
-                continue
-            if decided.definition != definition:
-                return "changed"
-            decided.used = True
-            return "run"
+                if await self._waiting.update(replace(decided, stands=False)):
+                    return "denied_by_others" if decided.needs else "denied"
+                continue  # it has refused another call
+            approval = self.sealed.seal.open(actor, decided.approval)
+            fits = set(call.needs) <= set(decided.needs)
+            runs = fits and approval is not None and await self.sealed.redeem(approval)
+            changed = decided.definition != call.definition
+            with suppress(NotAdmitted):  # the approval counts by its id
+                await self._end_standing(decided, used=runs and not changed)
+            if runs:
+                return "changed" if changed else "run"
         return ""
 
-    async def settle_anywhere(self, call: PendingCall, actor: str, arguments: str) -> tuple[Verdict, str | None]:
-        """As ``settle``, then at the other processes. Also returns the id of the very same call that waits at one of
-        those, without a chat; None if there is none."""
-        wanted = (actor, call.tool_id, call.definition, arguments, call.needs)
-        if verdict := await self.settle(*wanted):
-            return verdict, None
-        return await self._others.settle(*wanted)
-
-    async def _redeem_decided(self, decided: WaitingCall) -> bool:
-        approval = self.sealed.opened(decided.actor, decided.approval)
-        try:
-            return approval is not None and await self.sealed.redeem(approval)
-        except NotAdmitted:
-            self.waiting.put_back(decided)
-            raise
+    async def _end_standing(self, decided: WaitingCall, *, used: bool) -> None:
+        """Notes that a decision stands no more, and whether it has run a call."""
+        if not await self._waiting.update(replace(decided, stands=False, used=used)) and used:
+            # Another process has found the approval used.
+            again = await self._waiting.of_approval(decided.actor, decided.approval)
+            if again is not None:
+                await self._waiting.update(replace(again, stands=False, used=True))
 
     def asked(self, call: PendingCall, actor: str, arguments: str) -> str:
         """Returns the sealed id of an approval of *call*, which no chat made. *arguments* is their digest."""
         subject = ApprovalSubject(call.tool_id, call.definition, arguments, _NO_CALL)
-        return self.sealed.issue(actor, subject, by_others=bool(call.needs))
+        return self.sealed.seal.issue(actor, subject, by_others=bool(call.needs))
 
     async def answer(self, call: PendingCall, actor: str, given: InputAnswers) -> bool:
         """Uses up the decision on *call* that its client brings. False if it brings none. Raises Forbidden."""
@@ -247,10 +241,10 @@ class ApprovalDesk:
         action = answer.get("action") if isinstance(answer, Mapping) else None
         if action not in ("accept", "decline"):
             return False
-        approval = self.sealed.opened(actor, given.approval)
+        approval = self.sealed.seal.open(actor, given.approval)
         refusal = OTHER_CALL
         if approval is not None and matches(approval, call):
-            refusal = EXPIRED if not self.sealed.in_time(approval) else refusal_of(approval, call)
+            refusal = EXPIRED if self.sealed.seal.expired(approval) else refusal_of(approval, call)
             if not refusal and not await self.sealed.redeem(approval):
                 refusal = USED
         if refusal or action == "decline":
@@ -262,18 +256,17 @@ class ApprovalDesk:
         place = {"id": id, "command": f"wicketgate approvals approve {id}"}
         return {**place, "console": self._page} if self._page else place
 
-    def put_on_list(self, call: PendingCall, context: CallContext, arguments: str, approval_id: str) -> str:
+    async def put_on_list(self, call: PendingCall, context: CallContext, arguments: str, approval_id: str) -> str:
         """Returns the id under which *call* waits; empty if it does not. *arguments* is their digest, *approval_id* the
-        sealed id that the client has; empty if it has none."""
+        sealed id that the client has; empty if it has none. Raises NotAdmitted while nothing can be kept."""
         identity = context.identity
         actor = identity.actor
         sealed = approval_id or self.asked(call, actor, arguments)
-        approval = self.sealed.opened(actor, sealed)
+        approval = self.sealed.seal.open(actor, sealed)
         if approval is None:
             return ""
-        return self.waiting.add(
+        return await self._waiting.add(
             WaitingCall(
-                self._others.handle(self._new_id()),
                 sealed,
                 actor,
                 call.tool_id,
@@ -281,7 +274,7 @@ class ApprovalDesk:
                 arguments,
                 shown_arguments(call.args),
                 argument_names(call.args),
-                self.waiting.now(),
+                self._now(),
                 approval.sealed.expires_at,
                 from_chat=bool(approval_id),
                 key_id=identity.key_id,
@@ -306,8 +299,7 @@ class _AtDesk:
             if await desk.answer(call, actor, given):
                 return
             approver = NO_APPROVER  # it has been asked
-        verdict, elsewhere = await desk.settle_anywhere(call, actor, arguments)
-        match verdict:
+        match await desk.settle(call, actor, arguments):
             case "run":
                 return
             case "denied":
@@ -326,10 +318,9 @@ class _AtDesk:
                 approval = desk.asked(call, actor, arguments)
                 raise InputRequired({_OWNER: required.question}, None, approval=approval) from None
             approval_id = str((required.details or {}).get("approval_id", ""))
-            if approval_id or elsewhere is None:
-                elsewhere = desk.put_on_list(call, self._context, arguments, approval_id)
-            if elsewhere and self._context.door in _SERVED:
-                required.details = {**(required.details or {}), **desk.place_of(elsewhere)}
+            id = await desk.put_on_list(call, self._context, arguments, approval_id)
+            if id and self._context.door in _SERVED:
+                required.details = {**(required.details or {}), **desk.place_of(id)}
                 required.message += f" A person approves it: {required.details['command']}"
             raise
 
@@ -345,6 +336,11 @@ def _check_approver(call: WaitingCall, decision: Decision, identity: Identity, p
         raise NotOwn
     if decision == "approve" and has_voted(call.votes, identity.actor, persons):
         raise VotedBefore
+
+
+def may_read(call: WaitingCall, viewer: Identity, persons: Persons) -> bool:
+    """True if *viewer* sees *call* with its arguments: its own actor, and those whom a rule names to decide on it."""
+    return viewer.actor == call.actor or may_approve(call.needs, viewer, call.actor, persons)
 
 
 def _denial(call: WaitingCall) -> str:

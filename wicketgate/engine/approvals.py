@@ -1,27 +1,73 @@
-"""Decisions that a request of a chat brings, or finds made at the desk, on calls that waited for an approval (CHAT-65
-to CHAT-71, CHAT-146 to CHAT-154).
-
-No stream waits: it ends, and the decision comes with another POST, in ``metadata.approvals``, never in the text of a
-message; that of others comes to the list, the desk (``approval_desk``). An invalid decision runs nothing and blocks
-nothing.
+"""The approvals of a chat: sealed ids that are used once over all replicas, decisions that a chat brings, and the
+approvers of its calls (CHAT-65 to CHAT-71).
 """
 
 import logging
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from wicketgate.access.approvers import Needs
-from wicketgate.access.seal import Approval
+from wicketgate.access.approvers import Needs, described
+from wicketgate.access.seal import Approval, ApprovalSeal, ApprovalSubject
 from wicketgate.engine.contract import ApprovalDecision, ChatMessage, ChatRequest
-from wicketgate.engine.other_desks import OtherDesks
-from wicketgate.engine.sealed_approvals import EXPIRED, OTHER_CALL, USED, SealedApprovals, call_digest
-from wicketgate.engine.waiting_calls import Decision, WaitingCalls
+from wicketgate.engine.waiting_calls import WaitingCalls
+from wicketgate.errors import Forbidden, NotAdmitted
 from wicketgate.gateway.audit_events import DecidedCall
+from wicketgate.gateway.call_memory import approval_digest
 from wicketgate.models.provider import Message, ToolCall
 from wicketgate.models.tool_calls import parse_arguments
-from wicketgate.ports import CallContext
+from wicketgate.ports import TOOL_CHANGED, CallContext, PendingCall, approval_required
+
+CHANGED = f"approval_refused: {TOOL_CHANGED}"
+"""The refusal of an approval of another definition than the tool has now."""
+EXPIRED = "approval_refused: this approval has expired"
+USED = "approval_refused: this approval was decided before"
+OTHER_CALL = "approval_refused: this approval was asked for another call"
+
+
+class OnceStore(Protocol):
+    """A memory of events that may happen once, shared by all replicas."""
+
+    async def add(self, key: str, until: float) -> bool:
+        """True for the first caller that adds *key*, and for no other before *until*, in seconds since the epoch.
+
+        Raises NotAdmitted while nothing can be kept.
+        """
+        ...
+
+
+class SealedApprovals:
+    """Uses up approvals of *seal*, which may be replaced at any time; *used* remembers those that are used up."""
+
+    def __init__(self, seal: ApprovalSeal, used: OnceStore) -> None:
+        self.seal = seal
+        self._used = used
+
+    async def use_up(self, approval: Approval) -> bool:
+        """True the first time. Raises NotAdmitted while nothing can be kept."""
+        return await self._used.add(approval.sealed.uid, approval.sealed.expires_at)
+
+    async def redeem(self, approval: Approval) -> bool:
+        """True the first time that *approval* is used, unless it has expired."""
+        return not self.seal.expired(approval) and await self.use_up(approval)
+
+
+def matches(approval: Approval, call: PendingCall) -> bool:
+    """True if *approval* is of such a call, whatever the definition of its tool was."""
+    return approval.subject.is_of(call.tool_id) and approval.subject.arguments == approval_digest(call.args)
+
+
+def refusal_of(approval: Approval, call: PendingCall) -> str:
+    """Returns the reason why an approval of this very call does not count; empty if it does."""
+    return "" if approval.subject.definition == call.definition else CHANGED
+
+
+def call_digest(call: ToolCall) -> str:
+    """The digest of a call as the model made it."""
+    return approval_digest({"name": call.name, "arguments": call.arguments})
+
 
 log = logging.getLogger("wicketgate.engine")
 
@@ -33,6 +79,7 @@ NOT_RUN = "Not run: this call waited for an approval."
 _UNKNOWN = "approval_refused: this approval is not known here"
 _NOT_YOURS = "approval_refused: this call waits for others, its caller cannot approve it"
 _MAX_DEPTH = 100
+_TRIES = 20
 _WAITING = re.compile(re.escape(REQUIRED) + r"(apr_[A-Za-z0-9_-]{1,1000})(?: by .{1,2000})?")
 
 
@@ -92,15 +139,15 @@ class Report(Protocol):
 
 
 class Judging:
-    """Judges the decisions of requests. *report* is called with each that was not made at the desk; *waiting* and
-    *others* have what was decided there, here and at other processes."""
+    """Judges the decisions of requests. *report* is called with each that was not made at the desk; *waiting* has what
+    was decided there, at any process. *now* is the time of day in seconds."""
 
     def __init__(
-        self, sealed: SealedApprovals, waiting: WaitingCalls, others: OtherDesks, report: Report | None
+        self, sealed: SealedApprovals, waiting: WaitingCalls, now: Callable[[], float], report: Report | None
     ) -> None:
         self._sealed = sealed
         self._waiting = waiting
-        self._others = others
+        self._now = now
         self._report = report
 
     async def judge(self, request: ChatRequest, context: CallContext) -> RunApprovals:
@@ -114,11 +161,15 @@ class Judging:
         if not found and not brought:  # as in nearly every request
             return run
         own = {each.id for each in brought if each.decision == "deny" or not self._is_for_others(actor, each.id)}
-        settled = await self._decided_at_desk(waiting.keys() - own, actor)
-        at_desk = [ApprovalDecision(id=each, decision=decision) for each, (decision, _) in settled.items()]
+        settled = await self._waiting.standing_of_chat(actor, waiting.keys() - own)
+        at_desk = [
+            ApprovalDecision(id=each, decision=call.decision)
+            for each, call in settled.items()
+            if call.decision is not None
+        ]
         for decision in (*(each for each in brought if each.id not in settled), *at_desk):
             index, call = waiting.get(decision.id, (-1, None))
-            granted = settled[decision.id][1] if decision.id in settled else ()
+            granted = settled[decision.id].needs if decision.id in settled else ()
             approval, refusal = await self._judge(decision, actor, call, granted, at_desk=decision in at_desk)
             tool_id = approval.subject.tool_id if approval else ""
             log.info("approval of %s: %s", tool_id or "?", refusal or "granted")
@@ -140,28 +191,32 @@ class Judging:
     def stand_again(self, ids: Sequence[str], context: CallContext) -> RunApprovals:
         """The approvals that stood when a run was left. One that was used since is refused when its call is made."""
         run = RunApprovals(self._sealed, context.identity.actor, [])
-        opened = ((each, self._sealed.opened(run.actor, each)) for each in ids)
-        run.standing = {each: approval for each, approval in opened if approval and self._sealed.in_time(approval)}
+        opened = ((each, self._sealed.seal.open(run.actor, each)) for each in ids)
+        run.standing = {
+            each: approval for each, approval in opened if approval and not self._sealed.seal.expired(approval)
+        }
         return run
 
     def _is_for_others(self, actor: str, id: str) -> bool:
-        approval = self._sealed.opened(actor, id)
+        approval = self._sealed.seal.open(actor, id)
         return approval is not None and approval.by_others
-
-    async def _decided_at_desk(self, ids: Iterable[str], actor: str) -> dict[str, tuple[Decision, Needs]]:
-        """The decisions that stand, at whichever process, for calls of a history whose client has brought none of its
-        own, and the needs that they fulfil."""
-        found = {each: self._waiting.of_approval(actor, each) for each in sorted(ids)}
-        elsewhere = await self._others.decided(actor, (each for each, call in found.items() if call is None))
-        here = {each: (call.decision, call.needs) for each, call in found.items() if call and call.decision is not None}
-        return {**elsewhere, **here}
 
     async def _note(self, actor: str, decision: ApprovalDecision, refusal: str, *, runs: bool) -> None:
         """Takes a call off the list, now that its decision has come by itself."""
         if refusal and refusal not in _DENIALS:
             return
-        if not self._waiting.brought(actor, decision.id, decision.decision, runs=runs):
-            await self._others.brought(actor, decision.id, decision.decision, runs=runs)
+        with suppress(NotAdmitted):  # the decision counts by its id, and the call leaves the list when it expires
+            for _ in range(_TRIES):
+                call = await self._waiting.of_approval(actor, decision.id)
+                if call is None:
+                    return
+                if call.decision is None:
+                    call = replace(call, decision=decision.decision, decided_at=self._now(), used=runs)
+                    written = await self._waiting.decide(call)
+                else:
+                    written = await self._waiting.update(replace(call, stands=False, used=runs))
+                if written:
+                    return
 
     async def _judge(
         self, decision: ApprovalDecision, actor: str, call: ToolCall | None, granted: Needs, *, at_desk: bool
@@ -169,10 +224,10 @@ class Judging:
         """The approval under the decision's id, and the refusal; empty if it is granted. A denial *at_desk* has used
         the approval up already; *granted* are the needs that a decision there fulfils."""
         # The order decides which text a client gets: unknown, expired, for another call, used.
-        approval = self._sealed.opened(actor, decision.id)
+        approval = self._sealed.seal.open(actor, decision.id)
         if approval is None:
             return None, _UNKNOWN
-        if not self._sealed.in_time(approval):
+        if self._sealed.seal.expired(approval):
             return approval, EXPIRED
         if call is not None and call_digest(call) != approval.subject.call:
             return approval, OTHER_CALL
@@ -212,3 +267,53 @@ def _is_shallow(value: Any) -> bool:
         if not level:
             return True
     return False
+
+
+_OTHERS_NOW = "approval_refused: the approval of others is needed now"
+
+
+class CallApprover:
+    """Implements Approver for one call of the model. *waiting* is the id under which it waits, with those who have to
+    approve where that is not the owner, *refusal* the reason why its approval does not count; each is empty if there
+    is none."""
+
+    def __init__(self, run: RunApprovals, call: ToolCall) -> None:
+        self._run = run
+        self._call = call
+        self.waiting = ""
+        self.refusal = ""
+
+    async def approve(self, call: PendingCall) -> None:
+        # An approval that stands is used up by the first call that matches it, or is refused there. It is the owner's.
+        standing = () if call.needs else self._run.standing.items()
+        for each, approval in [item for item in standing if matches(item[1], call)]:
+            del self._run.standing[each]
+            if await self._run.sealed.redeem(approval):
+                self.refusal = refusal_of(approval, call)
+                if self.refusal:
+                    raise Forbidden(self.refusal, path=call.tool_id)
+                return
+        subject = ApprovalSubject(call.tool_id, call.definition, approval_digest(call.args), call_digest(self._call))
+        id = self._run.sealed.seal.issue(self._run.actor, subject, by_others=bool(call.needs))
+        self.waiting = f"{id} by {described(call.needs)}" if call.needs else id
+        raise approval_required(call, approval_id=id)
+
+
+class Redeemed:
+    """Implements Approver for a call that was approved: this one, once. *granted* are the needs that the approval
+    fulfils. *refusal* as for CallApprover."""
+
+    waiting = ""
+
+    def __init__(self, approval: Approval, granted: Needs) -> None:
+        self._approval: Approval | None = approval
+        self._granted = granted
+        self.refusal = ""
+
+    async def approve(self, call: PendingCall) -> None:
+        if self._approval is None or not matches(self._approval, call):
+            raise Forbidden("The owner's approval was for another call. This one was not run.", path=call.tool_id)
+        approval, self._approval = self._approval, None
+        self.refusal = refusal_of(approval, call) if set(call.needs) <= set(self._granted) else _OTHERS_NOW
+        if self.refusal:
+            raise Forbidden(self.refusal, path=call.tool_id)

@@ -1,7 +1,7 @@
 """The state of a run between two turns of its model, kept so that another process can go on with it (CHAT-123).
 
 It is written in parts: the first says who runs what, each further one what a complete turn has added. No credential is
-among them: an identity is kept by its key's id and its permissions, and judged anew by the process that goes on.
+among them: an identity is kept by its key's id and its permissions, and judged again by the process that goes on.
 """
 
 import json
@@ -22,7 +22,7 @@ _VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class RunState:
-    """A run before its model is asked anew. *call_ids* are those that its stream has used, *turns* counts those that
+    """A run before its model is asked again. *call_ids* are those that its stream has used, *turns* counts those that
     called tools, *standing* are the ids of approvals that wait for their calls. *waiting*: a call of the last round
     waits for its owner, *connecting*: for a login of its caller, so that the run ends."""
 

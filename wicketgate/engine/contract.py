@@ -185,6 +185,8 @@ def parse_chat_request(body: bytes | Mapping[str, Any]) -> ChatRequest:
 
 def message_json(message: ChatMessage) -> Mapping[str, Any]:
     """The message for a provider, without absent keys."""
+    if message.tool_calls is None and message.tool_call_id is None:  # nearly all of them
+        return {"role": message.role, "content": message.content}
     return message.model_dump(exclude_none=True)
 
 

@@ -17,7 +17,7 @@ _CALLED = b"event: tool-call\n"
 
 FATE_UNKNOWN = (
     "fate unknown: this call was sent, and the process that waited for its result ended. It may have had its effect. "
-    "It was not made again; look what it has changed before you make it anew."
+    "It was not made again; look what it has changed before you make it again."
 )
 
 
@@ -112,7 +112,7 @@ class Journal(Protocol):
         *completed* are the ids of the calls whose results are among them, *part* is what they add to what is needed to
         go on with the run from behind them.
 
-        Texts that have no reader yet may be joined into one event. If space runs out, the beginning is dropped, never
+        Neighboring texts among them may be joined into one event. If space runs out, the beginning is dropped, never
         events that a follower has still to read.
         """
         ...
@@ -136,7 +136,7 @@ class Journal(Protocol):
     async def next_abandoned(self) -> Abandoned:
         """Wait for a run that another process has left between two turns. This process is its owner from now on.
 
-        Runs that cannot be gone on with are ended meanwhile: with the results of calls whose fate is unknown, and an
+        Runs that cannot be continued are ended: with the results of calls whose fate is unknown, and an
         error.
         """
         ...

@@ -18,10 +18,9 @@ from wicketgate.access.identity import Identity, Standing, always_good
 from wicketgate.access.shares import ShareRefused
 from wicketgate.engine.checkpoint import Recorder, RunState, Saved, read_parts
 from wicketgate.engine.contract import ChatRequest, InvalidRequest, OnDisconnect, call_context
-from wicketgate.engine.detached import DetachedRuns
 from wicketgate.engine.events import Done, Event, ToolFailure, ToolOutput, encode, is_end
 from wicketgate.engine.journal import LOST, Abandoned, Claim, EventsGone, Follower, Journal, JournalAway, lost_events
-from wicketgate.engine.limits import Interrupted, Interruption, Place, StreamLimit
+from wicketgate.engine.limits import DetachedRuns, Interrupted, Interruption, Place, StreamLimit
 from wicketgate.engine.loop import Engine
 from wicketgate.log_text import correlation_id
 from wicketgate.models.provider import Usage
@@ -38,17 +37,19 @@ _FINDING_PLACES = 16
 _TRY_AGAIN_S = 1.0
 
 _CANCELLED = encode(Done("cancelled", Usage()))
+_STATE_BYTES = 4 * 1024 * 1024
+"""Bytes of its conversation that are kept of one run, so that another process can continue it. That is about a million
+tokens, the largest window of models; a run with more ends with its process."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResumeLimits:
     """The time that a run may be without a reader: *reconnect_grace_s* with ``cancel``, *detached_s* with
-    ``continue``. *state_bytes* bounds what is kept of a run so that another process can go on with it."""
+    ``continue``."""
 
     reconnect_grace_s: float = 5.0
     detached_s: float = 600.0
     on_disconnect: OnDisconnect = "cancel"
-    state_bytes: int = 4 * 1024 * 1024
 
     def alone_s(self, on_disconnect: OnDisconnect) -> float:
         return self.reconnect_grace_s if on_disconnect == "cancel" else self.detached_s
@@ -174,18 +175,22 @@ class KeyedRuns:
         digest = _digest(request, identity)
         on_disconnect = resumption.on_disconnect or self._limits.on_disconnect
         context = call_context(request, identity, source, meta)
-        recorder = Recorder(self._limits.state_bytes)
+        recorder = Recorder(_STATE_BYTES)
         place = await self._enter(name, identity)
         async with AsyncExitStack() as stack:
             stack.callback(self._leave, name, place)
             # Claim the name, or find the run that has it, and follow its journal.
             first = recorder.first(request, context, on_disconnect) if self._journal.outlives else b""
-            claim = await self._claim(name, digest, identity.actor, resumption, first)
-            after = _position(claim, resumption.last_event_id)
-            try:
-                follower = await stack.enter_async_context(self._journal.follow(name, after))
-            except EventsGone:
-                raise InvalidRequest(_gone(resumption)) from None
+            for at_last in (False, True):
+                claim = await self._claim(name, digest, identity.actor, resumption, first)
+                after = _position(claim, resumption.last_event_id)
+                try:
+                    follower = await stack.enter_async_context(self._journal.follow(name, after))
+                    break
+                except EventsGone:
+                    # The time of the key may have ended since it was found: then it is new again.
+                    if at_last:
+                        raise InvalidRequest(_gone(resumption)) from None
             held = stack.pop_all()
         # The claimant runs it. From here on nothing waits, so that the reader is not lost.
         if claim.mine:
@@ -259,7 +264,7 @@ class KeyedRuns:
 
     async def _resumed(self, abandoned: Abandoned, standing: Standing) -> tuple[Saved, Place] | list[bytes]:
         """Return the run and its place; or the events with which it ends."""
-        saved = read_parts(abandoned.parts, self._limits.state_bytes)
+        saved = read_parts(abandoned.parts, _STATE_BYTES)
         correlation_id.set(saved.context.correlation_id)
         identity, usage = saved.context.identity, Usage()
         if isinstance(saved.start, RunState):
@@ -362,7 +367,7 @@ class KeyedRuns:
         place = self._places.get(name)
         if place is None:
             taken = await self._streams.enter(identity)
-            # Another request for this run may have come meanwhile.
+            # Another request for this run may have come in the meantime.
             place = self._places.setdefault(name, taken)
             if place is taken:
                 return place
@@ -393,10 +398,10 @@ def _name(identity: Identity, key: str) -> str:
 
 def _digest(request: ChatRequest, identity: Identity) -> str:
     """Digest of the request without its trace id, and of the permissions that it is run with."""
-    content = request.model_dump(mode="json")
-    content["metadata"].pop("correlation_id")
-    text = json.dumps([content, sorted(identity.permissions)], sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()
+    content = request.model_dump_json(exclude={"metadata": {"correlation_id", "client_context"}})
+    # A client may write the same context in another order.
+    others = json.dumps([request.metadata.client_context, sorted(identity.permissions)], sort_keys=True)
+    return hashlib.sha256(f"{content}{others}".encode()).hexdigest()
 
 
 def _position(claim: Claim, last_event_id: str | None) -> int:

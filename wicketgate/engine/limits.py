@@ -1,11 +1,15 @@
-"""The places of streams, shared among actors, and the ways to stop a running one (CHAT-22, CHAT-78)."""
+"""The places of streams, shared among actors, and the ways to stop a running one (CHAT-22, CHAT-78).
+
+A run without a reader is counted for each actor. No client waits for it, so it is the first to end when another actor's
+stream finds no place (CHAT-89, CHAT-90). Only the runs of this process can give way.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any, Literal, TypeVar
 
 from wicketgate.access.identity import Identity
-from wicketgate.access.shares import Lease, Shares
+from wicketgate.access.shares import Lease, ShareRefused, Shares
 from wicketgate.gateway.lifecycle import Lifecycle
 
 T = TypeVar("T")
@@ -233,3 +237,44 @@ class Drain:
         for over in self._waited_for:
             await over()
         await self._quiet.wait()
+
+
+class DetachedRuns:
+    """*shares* bounds them; each has its place among the streams besides."""
+
+    def __init__(self, shares: Shares) -> None:
+        self._shares = shares
+        # By actor, the one that was detached last at the end.
+        self._leases: dict[str, dict[Place, Lease]] = {}
+
+    async def admit(self, place: Place) -> bool:
+        """Count the run that lost its last reader. Returns false if the actor has no room for one more."""
+        actor = place.identity.actor
+        try:
+            lease = await self._shares.take(actor)
+        except ShareRefused:
+            return False
+        self._leases.setdefault(actor, {})[place] = lease
+        return True
+
+    def forget(self, place: Place) -> None:
+        """Count the run no longer: a reader is back, or it is over. Does nothing for a run that is not counted."""
+        actor = place.identity.actor
+        own = self._leases.get(actor, {})
+        lease = own.pop(place, None)
+        if lease is not None:
+            self._shares.give_back(lease)
+            if not own:
+                del self._leases[actor]
+
+    def give_way(self, held: int) -> bool:
+        """End a run in favour of an actor that holds *held* streams: of the actor with most runs here, the one that was
+        detached last. Returns false if no actor has more than *held*."""
+        actor = max(self._leases, key=lambda name: len(self._leases[name]), default="")
+        own = self._leases.get(actor, {})
+        if len(own) <= held:
+            return False
+        place = next(reversed(own))
+        self.forget(place)
+        place.make_way()
+        return True

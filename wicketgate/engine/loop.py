@@ -12,7 +12,7 @@ from functools import partial
 
 from wicketgate.access.identity import Identity, Standing, always_good
 from wicketgate.engine.approval_desk import ApprovalDesk
-from wicketgate.engine.approvals import RunApprovals
+from wicketgate.engine.approvals import Judging, RunApprovals
 from wicketgate.engine.checkpoint import RunState
 from wicketgate.engine.contract import ChatRequest, call_context, message_json
 from wicketgate.engine.events import Done, DoneReason, ErrorEvent, Event, ToolCallEvent, ToolResult, text_for_model
@@ -22,6 +22,7 @@ from wicketgate.engine.turn import MAX_TEXT_CHARS, ModelWindow, Turn
 from wicketgate.errors import EngineError, OutOfOrder, ProviderError, ToolError
 from wicketgate.faces.surface import ModelSurface
 from wicketgate.gateway.options import Meter, NoMeter
+from wicketgate.heavy_work import run_queued
 from wicketgate.models.provider import Message, ModelRequest, ModelTool, Provider, TakeText
 from wicketgate.ports import CallContext
 
@@ -82,7 +83,8 @@ class Engine:
         waits, instead of waking it (see ModelRequest); it gets them in their place among the events.
         """
         interruption = interruption or Interruption()
-        run = _Run(self, begin, context, interruption, claim, keep, take_text)
+        state = begin if isinstance(begin, RunState) else await _state_of(begin, self.surface, context)
+        run = _Run(self, begin, state, context, interruption, claim, keep, take_text)
         outcome = "disconnected"
         # Whatever happens in the run becomes its one last event; the outcome goes to the metrics.
         try:
@@ -125,6 +127,7 @@ class _Run:
         self,
         engine: Engine,
         begin: ChatRequest | RunState,
+        state: RunState,
         context: CallContext,
         interruption: Interruption,
         claim: ClaimCall | None,
@@ -139,7 +142,6 @@ class _Run:
         self._interruption = interruption
         self._keep = keep
         self._take_text = take_text
-        state = begin if isinstance(begin, RunState) else _state_of(begin, engine.surface)
         self._messages = list(state.messages)
         self._call_ids = set(state.call_ids)
         self._turns = state.turns
@@ -155,21 +157,13 @@ class _Run:
         return [Done(reason, self.usage, self._rounds.cost)]
 
     async def events(self) -> AsyncGenerator[Sequence[Event], None]:
-        surface, desk = self._engine.surface, self._engine.approvals
+        surface = self._engine.surface
         await surface.prepare(self._context)
         tools = [ModelTool(tool.name, tool.description, tool.input_schema) for tool in surface.tools(self._context)]
-        # Decisions that came with the request: run or refuse the calls of the history that waited for them.
-        if desk is not None and isinstance(self._begin, RunState):
-            self._approvals = desk.stand_again(self._begin.standing, self._context)
-        elif desk is not None and isinstance(self._begin, ChatRequest):
-            self._approvals = await desk.judge(self._begin, self._context)
-            self._messages = self._approvals.for_model(self._messages)
-            async with aclosing(self._resume(self._approvals)) as resumed:
-                async for events in resumed:
+        if self._engine.approvals is not None:
+            async with aclosing(self._decide(self._engine.approvals.judging)) as decided:
+                async for events in decided:
                     yield events
-            if self._begin.metadata.approvals and not self._approvals.resumed and self._keep is not None:
-                self._keep_state()
-                yield []
 
         wait = self._interruption.wait
         while True:
@@ -245,6 +239,20 @@ class _Run:
             RunState(self._messages, self._call_ids, self.usage, cost, self._turns, standing, waiting, connecting)
         )
 
+    async def _decide(self, judging: Judging) -> AsyncGenerator[Sequence[Event], None]:
+        """Run or refuse the calls of the history that waited for decisions which came with the request."""
+        if isinstance(self._begin, RunState):
+            self._approvals = judging.stand_again(self._begin.standing, self._context)
+            return
+        self._approvals = await judging.judge(self._begin, self._context)
+        self._messages = self._approvals.for_model(self._messages)
+        async with aclosing(self._resume(self._approvals)) as resumed:
+            async for events in resumed:
+                yield events
+        if self._begin.metadata.approvals and not self._approvals.resumed and self._keep is not None:
+            self._keep_state()
+            yield []
+
     async def _resume(self, approvals: RunApprovals) -> AsyncGenerator[Sequence[Event], None]:
         """Run or refuse the decided calls of the history; put their results where the calls are answered."""
         if not approvals.resumed:
@@ -280,8 +288,20 @@ class _Run:
         return built.messages
 
 
-def _state_of(request: ChatRequest, surface: ModelSurface) -> RunState:
-    """The state in which a run begins: the messages with results of tools as the model was shown them."""
+_LONG_HISTORY_CHARS = 262_144
+"""Reading longer results of tools takes tens of milliseconds."""
+
+
+async def _state_of(request: ChatRequest, surface: ModelSurface, context: CallContext) -> RunState:
+    """Returns the state in which a run begins. A long history is read next to the event loop."""
+    results = sum(len(message.content) for message in request.messages if message.tool_call_id is not None)
+    if results <= _LONG_HISTORY_CHARS:
+        return _read_state(request, surface)
+    return await run_queued(partial(_read_state, request, surface), context.identity.actor)
+
+
+def _read_state(request: ChatRequest, surface: ModelSurface) -> RunState:
+    """The messages with results of tools as the model was shown them."""
     messages: list[Message] = []
     called: dict[str, str] = {}
     for message in request.messages:

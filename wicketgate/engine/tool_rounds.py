@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from wicketgate.access.identity import Standing, always_good
-from wicketgate.engine.approvals import REQUIRED, RunApprovals
-from wicketgate.engine.call_approvers import CallApprover, Redeemed
+from wicketgate.engine.approvals import REQUIRED, CallApprover, Redeemed, RunApprovals
 from wicketgate.engine.events import ToolFailure, ToolOutput, ToolResult, text_for_model
 from wicketgate.engine.limits import Interrupted, Interruption
 from wicketgate.errors import ConnectRequired
@@ -21,6 +20,10 @@ from wicketgate.ports import CallContext
 ClaimCall = Callable[[str], Awaitable[bool]]
 """Takes the id of a call. True the first time that this call is claimed. Raises NotAdmitted."""
 
+MAX_CALLS_PER_TURN = 128
+"""Far more than models make in one turn; a model that writes calls without end is stopped here."""
+_MAX_PARALLEL = 8
+"""Calls of one turn that run concurrently. Each server has its own bound besides."""
 _LOOP_PREFIX = "loop_guard: "
 _CONNECT = f'{{"error":"{ConnectRequired.code}"'
 
@@ -35,8 +38,6 @@ class EngineLimits:
 
     max_iterations: int | None = None
     tool_timeout_s: float = 30.0
-    max_parallel_tools: int = 8
-    max_calls_per_turn: int = 128
     loop_guard: int | None = 3
     task_s: float = 3_600.0
 
@@ -45,7 +46,7 @@ class LoopGuard:
     """Answers for the tool when the same call keeps having the same result (CHAT-54).
 
     *most* is the number of the first identical call that is not run; None is never. *history* counts since the last
-    message of the user, including parts that the model is not shown any more. A result that changes begins anew:
+    message of the user, including parts that the model is not shown any more. A result that changes begins again:
     polling is no loop. What may be refused at all is not decided here (CHAT-98).
     """
 
@@ -122,11 +123,10 @@ class ToolRounds:
         """Run the calls that the model has made in one turn; results as they come (CHAT-44). *cut_off* is the id of one
         that is not whole, with its answer."""
         # Calls over the limit, and calls that repeat and change nothing, are refused first.
-        most = self._limits.max_calls_per_turn
-        too_many = f"not run: more than {most} calls in one turn"
-        refused: list[ToolResult] = [ToolFailure(call.id, too_many) for call in calls[most:]]
+        too_many = f"not run: more than {MAX_CALLS_PER_TURN} calls in one turn"
+        refused: list[ToolResult] = [ToolFailure(call.id, too_many) for call in calls[MAX_CALLS_PER_TURN:]]
         made: dict[str, ToolCall] = {}
-        for call in calls[:most]:
+        for call in calls[:MAX_CALLS_PER_TURN]:
             if cut_off is not None and call.id == cut_off[0]:
                 refused.append(ToolFailure(*cut_off))
                 continue
@@ -172,7 +172,7 @@ class ToolRounds:
         if not self._standing(self._context.identity):
             self._interruption.request("revoked")
             raise Interrupted
-        parallel = asyncio.Semaphore(self._limits.max_parallel_tools)
+        parallel = asyncio.Semaphore(_MAX_PARALLEL)
         running = {asyncio.create_task(self._call(call, approver, parallel)) for call, approver in calls}
         self._interruption.helpers = running
         try:

@@ -1,27 +1,70 @@
 """The assembly of the four faces. The doors decide under which paths MCP clients find them."""
 
-from collections.abc import Callable, Collection, Mapping
+import logging
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from time import monotonic
 
 from wicketgate.access.identity import Identity
+from wicketgate.catalog.catalog import Catalog
+from wicketgate.catalog.said_words import SaidWords
+from wicketgate.catalog.tool_id import Visible
 from wicketgate.faces import registry, transparent
-from wicketgate.faces.always import AlwaysFace
-from wicketgate.faces.gateway import GatewayFace
+from wicketgate.faces.gateway import TOOLS, GatewayFace
+from wicketgate.faces.meta_tool import ToolLists
 from wicketgate.faces.namespaced import NamespacedFace
 from wicketgate.faces.namespaced_offers import NamespacedOffers
 from wicketgate.faces.operations import Operations
 from wicketgate.faces.registry import RegistryFace
-from wicketgate.faces.surface import Offers, ResultForm, ToolSurface
+from wicketgate.faces.surface import MAX_ALWAYS, Offers, ResultForm, SurfaceResult, SurfaceTool, ToolSurface
 from wicketgate.faces.transparent import TransparentFace
 from wicketgate.fleet.features import FeatureFleet, Features
 from wicketgate.fleet.member import MultiplexUpstream
 from wicketgate.gateway.kept_calls import KeptCalls
 from wicketgate.gateway.running_calls import RunningCalls
 from wicketgate.gateway.runtime import ProxyRuntime
+from wicketgate.ports import CallContext
 
+log = logging.getLogger("wicketgate.gateway")
 GATEWAY_INSTRUCTIONS = "Find tools with tool_browse, run them with tool_execute, read large results with tool_view."
 _NAMESPACED = "Tools, resources and prompts of several servers, each named server__name."
+
+
+class AlwaysFace:
+    """The gateway face with tools that the operator has chosen, listed next to the three (FACE-180 to FACE-184). A
+    chosen tool has the name, the schema and the results of the namespaced face, which also runs it.
+
+    Implements ToolSurface. *patterns* match tools as rules do, or with the hash of an id. The first ``MAX_ALWAYS``
+    tools that a caller may see are listed."""
+
+    def __init__(
+        self, runtime: ProxyRuntime, gateway: GatewayFace, namespaced: NamespacedFace, patterns: Collection[str]
+    ) -> None:
+        self._gateway = gateway
+        self._namespaced = namespaced
+        self._fits = SaidWords({pattern: (pattern,) for pattern in patterns}).of
+        self._lists = ToolLists(runtime, self._listed)
+
+    def prepare(self, context: CallContext) -> Awaitable[None]:
+        return self._lists.prepare(context)
+
+    def tools(self, context: CallContext) -> Sequence[SurfaceTool]:
+        return self._lists.of(context)
+
+    def introduction(self, context: CallContext) -> str:
+        return self._gateway.introduction(context)
+
+    async def call(self, name: str, arguments: object, context: CallContext) -> SurfaceResult:
+        await self.prepare(context)
+        # A tool that this caller is not shown is no tool of this face: the gateway face answers as for any other name.
+        chosen = any(tool.name == name for tool in self.tools(context)[len(TOOLS) :])
+        return await (self._namespaced if chosen else self._gateway).call(name, arguments, context)
+
+    def _listed(self, catalog: Catalog, visible: Visible | None) -> Sequence[SurfaceTool]:
+        chosen = self._namespaced.chosen(catalog, visible, self._fits)
+        if visible is None and len(chosen) > MAX_ALWAYS:
+            log.warning("mcp.always matches %d tools; the first %d are listed", len(chosen), MAX_ALWAYS)
+        return (*TOOLS, *chosen[:MAX_ALWAYS])
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +129,7 @@ def _namespaced(
     features = FeatureFleet(servers, monotonic, timeout_s=timeout_s)
     face = NamespacedFace(runtime, fleet.statuses, started=started)
     # A server that joins the fleet changes the catalog first, so its features are watched from then on.
-    runtime.watch(features.attend)
+    runtime.changes.watch(features.attend)
     runtime.at_end(features.aclose)
     offers = NamespacedOffers(face, features, runtime, _NAMESPACED)
     return Face(face, _NAMESPACED, runtime.running, runtime.may_still_use, offers, runtime.kept), offers, face

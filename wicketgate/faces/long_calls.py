@@ -4,29 +4,28 @@ After ``tasks.after_s`` a client gets a handle in place of the result, and the c
 selectors of ``tool_view`` are for such handles: ``wait`` and ``cancel``.
 """
 
-from collections.abc import AsyncIterator, Mapping
-from contextlib import ExitStack, asynccontextmanager
-from dataclasses import dataclass, fields
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import count
+from time import time
 from typing import Any
 
 import anyio
 
-from wicketgate.access.identity import Identity
-from wicketgate.errors import GatewayError, HydrateFailed, InputRequired, RateLimited, ViewFailed
+from wicketgate.errors import HydrateFailed, InputRequired, RateLimited, ViewFailed
 from wicketgate.faces.meta_tool import json_result
 from wicketgate.faces.surface import SurfaceResult
-from wicketgate.gateway.archive import CALL_HANDLE, Execution, handle_parts
-from wicketgate.gateway.carried_errors import pack_error, unpack_error
-from wicketgate.gateway.lent_callers import ANSWERS_WITHIN_S
+from wicketgate.gateway.archive import CALL_HANDLE, Execution, handle_parts, no_such_call
+from wicketgate.gateway.kept_calls import CANCEL, GIVEN, CallUnreadable, FollowedCall, KeptCalls, Row, plain, raised
 from wicketgate.gateway.options import TokenCost
-from wicketgate.gateway.peer_json import as_payload, from_payload
 from wicketgate.gateway.running_calls import AttendedCaller, Progress, RunningCall
 from wicketgate.gateway.runtime import ProxyRuntime
-from wicketgate.peers import Payload
-from wicketgate.ports import SILENT, CallContext, InputAnswers
+from wicketgate.gateway.viewing import VIEWED
+from wicketgate.ports import CallContext, Caller, CannotAsk, SilentCaller
 from wicketgate.results.envelope import ResultEnvelope, shorten
+from wicketgate.task_end import end_tasks
 
-_VIEW = "view"
 _AFTER_AN_ANSWER_S = 2.0
 """A tool that has its answer often ends at once. Its client has waited long by then."""
 _MESSAGE_CHARS = 200
@@ -62,7 +61,6 @@ class LongCalls:
         self._runtime = runtime
         self._running = runtime.running
         self._kept = runtime.kept
-        self._kept.answer(_VIEW, self._for_peer)
 
     def may_leave(self, context: CallContext) -> bool:
         """True for a caller that can come back for its result; the engine, and programs that embed the gate, wait."""
@@ -81,7 +79,7 @@ class LongCalls:
         call = self._running.begin(
             identity.actor, whole, work, key_id=identity.key_id, caller=caller, request=Asked(tool_id, args)
         )
-        async with self._of_this_request(call, caller):
+        try:
             if not await _ends_within(call, self._running.limits.after_s):
                 try:
                     await self._running.hold(call)
@@ -89,87 +87,114 @@ class LongCalls:
                     # No place is left: it is this request's alone, as it would be without handles.
                     await call.settled(None)
                 else:
-                    await self._kept.keep(call, {"tool_id": whole}, _ended)
-                    return self._still_running(call)
+                    seconds = self._running.seconds(call)
+                    caller.absent = shown = _Shown(call, self._kept, seconds)
+                    await self._kept.keep(call, lambda: shown)
+                    return self._still_running(call.id, _state(call, seconds))
+        finally:
+            # It ends with this request, unless it is held by then: its client has left, or the gate ends it.
+            if self._running.is_held(call):
+                caller.leave()
+            elif not call.ended:
+                call.cancel("its client has left")
+                with anyio.CancelScope(shield=True):
+                    await call.settled(None)
         return execution_result(call.outcome())
 
     async def view(self, handle: str, selector: object, context: CallContext) -> SurfaceResult:
         """The result of the call of *handle*, as ``execute`` gives it, or how far it is. Raises as that one does, and
         ViewFailed."""
-        self._read(handle, selector)
-        home = self._kept.home_of(handle_parts(handle)[2])
-        if home is None:
-            return await self._view(handle, selector, context)
-        answer = await self._ask(home, handle, selector, context)
-        if answer is None:
-            answer = (await self._runtime.viewing.left_behind(handle, context))["outcome"]
-        if "error" in answer:
-            raise unpack_error(answer["error"])
-        return json_result(
-            answer["result"], is_error=answer["is_error"], cost=TokenCost(*answer["cost"]), meta=answer["meta"]
-        )
-
-    async def _ask(self, home: str, handle: str, selector: object, context: CallContext) -> Mapping[str, Any] | None:
-        """The view as the *home* of the call gives it; None if that has ended. Raises UpstreamUnavailable."""
-        identity, answers = context.identity, context.answers
-        with ExitStack() as stack:
-            caller = None
-            if isinstance(context.caller, AttendedCaller):
-                caller = stack.enter_context(self._kept.callers.lending(context.caller))
-            asked = {
-                "handle": handle,
-                "selector": selector,
-                "identity": identity.row(),
-                "context": [context.correlation_id, context.session, context.source],
-                "meta": dict(context.meta),
-                "answers": answers and [getattr(answers, each.name) for each in fields(InputAnswers)],
-                "caller": caller,
-            }
-            timeout_s = self._running.limits.after_s + ANSWERS_WITHIN_S
-            call = identity.actor, handle_parts(handle)[2]
-            found: Mapping[str, Any] | None = await self._kept.ask(home, _VIEW, asked, timeout_s, call)
-            return found
-
-    async def _for_peer(self, payload: Payload) -> Payload:
-        """A view for a client of another process, which has authenticated it."""
-        asked = from_payload(payload)
-        trace, session, source = asked["context"]
-        lent = asked["caller"] and self._kept.callers.lent(asked["caller"])
-        context = CallContext(
-            Identity.of_row(asked["identity"]),
-            trace,
-            session,
-            AttendedCaller(lent) if lent else SILENT,
-            asked["answers"] and InputAnswers(*asked["answers"]),
-            source=source,
-            meta=asked["meta"],
-        )
-        try:
-            return await as_payload(_packed(await self._view(asked["handle"], asked["selector"], context)))
-        except (GatewayError, InputRequired) as error:
-            return await as_payload({"error": pack_error(error)})
-        finally:
-            if lent:
-                await lent.finish()
-
-    async def _view(self, handle: str, selector: object, context: CallContext) -> SurfaceResult:
-        """``view`` of a call of this process."""
         kind, timeout_s = self._read(handle, selector)
         async with self._runtime.viewing.watching(handle, context) as call:
-            is_answered = call.question is not None and context.answers is not None
-            if not is_answered:
-                if kind == "cancel" and not call.ended:
-                    return await self._cancelled(call)
-                await self._attended(call, context, timeout_s)
-                if not call.ended:
-                    return self._still_running(call)
-                self._running.give(call)
-        if not is_answered:
-            return execution_result(call.outcome())
+            if isinstance(call, FollowedCall):
+                viewed = await self._viewed_elsewhere(call, handle, kind, timeout_s, context)
+            else:
+                viewed = await self._viewed(call, handle, kind, timeout_s, context)
+        if not isinstance(viewed, Asked):
+            return viewed()
         # The second attempt after a question of the server is a call of its own (FACE-71).
-        asked: Asked = call.request
-        self._running.drop(call)
-        return await self.execute(asked.tool_id, asked.args, context)
+        return await self.execute(viewed.tool_id, viewed.args, context)
+
+    async def _viewed(
+        self, call: RunningCall[Execution], handle: str, kind: str, timeout_s: float, context: CallContext
+    ) -> Asked | Callable[[], SurfaceResult]:
+        """How to answer a view of a call of this process."""
+        if call.question is not None and context.answers is not None:
+            if not await self._kept.claim(call):
+                raise no_such_call(handle)
+            asked: Asked = call.request
+            self._running.drop(call)
+            return asked
+        if kind == "cancel" and not call.ended:
+            call.cancel()
+            await call.settled(self._running.limits.after_s)
+            return lambda: _cancelled(call.label)
+        await self._attended(call, context, timeout_s)
+        if not call.ended:
+            return lambda: self._still_running(call.id, _state(call, self._running.seconds(call)))
+        self._running.give(call)
+        return lambda: execution_result(call.outcome())
+
+    async def _viewed_elsewhere(
+        self, call: FollowedCall, handle: str, kind: str, timeout_s: float, context: CallContext
+    ) -> Asked | Callable[[], SurfaceResult]:
+        """As ``_viewed``, of a call of another process. Raises UpstreamUnavailable."""
+        if kind == "cancel" and not call.ended:
+            await call.say(CANCEL)
+            await call.until(lambda: False, self._running.limits.after_s)
+            return lambda: _cancelled(handle_parts(handle)[1])
+        await self._attended_elsewhere(call, context, timeout_s)
+        if (row := call.row) is None:
+            raise CallUnreadable  # the store has lost it, or another attempt has taken it
+        if not call.ended:
+            return lambda: self._still_running(handle_parts(handle)[2], row)
+        outcome = row["outcome"]
+        if "asked" in outcome and context.answers is not None:
+            if not await call.claim():
+                raise no_such_call(handle)
+            return Asked(*call.opened(outcome["asked"]))
+        self._kept.spawn(call.say(GIVEN))
+        return lambda: _unpacked(outcome)
+
+    async def _attended_elsewhere(self, call: FollowedCall, context: CallContext, timeout_s: float) -> None:
+        """Waits for its end as ``_ends_within`` does, and puts its questions to the client that waits here."""
+        caller = context.caller
+        if not isinstance(caller, AttendedCaller):
+            await call.until(lambda: False, timeout_s)
+            return
+        answered = set[str]()
+
+        def asked() -> list[str]:
+            return [] if call.row is None else [key for key in call.row["questions"] if key not in answered]
+
+        await call.until(lambda: bool(asked()), timeout_s)
+        while not call.ended and (keys := asked()):
+            await self._ask(call, keys[0], caller)
+            answered.add(keys[0])
+            await call.until(lambda: bool(asked()), _AFTER_AN_ANSWER_S)
+
+    async def _ask(self, call: FollowedCall, key: str, caller: Caller) -> None:
+        """Puts a question to *caller*, unless its server withdraws it or another client answers it first."""
+        assert call.row is not None
+        question = call.row["questions"][key]
+        asking = asyncio.ensure_future(caller.ask(question["method"], question["params"]))
+        following = asyncio.ensure_future(self._closed(call, key))
+        try:
+            await asyncio.wait((asking, following), return_when=asyncio.FIRST_COMPLETED)
+            if not asking.done():
+                following.result()
+                return
+            try:
+                answer: dict[str, Any] = {"answer": dict(asking.result())}
+            except CannotAsk as cannot:
+                answer = {"rejected": cannot.rejected}
+        finally:
+            await end_tasks(asking, following)
+        await call.say(key, answer)
+
+    async def _closed(self, call: FollowedCall, key: str) -> None:
+        while call.row is not None and key in call.row["questions"]:
+            await call.next()
 
     def _read(self, handle: str, selector: object) -> tuple[str, float]:
         kind = selector.get("type") if isinstance(selector, Mapping) else None
@@ -184,7 +209,7 @@ class LongCalls:
         return kind, min(float(timeout_s), longest_s)
 
     async def _attended(self, call: RunningCall[Execution], context: CallContext, timeout_s: float) -> None:
-        """Wait for its end; what its server says meanwhile goes to the client that waits now."""
+        """Wait for its end; what its server says in the meantime goes to the client that waits now."""
         caller, voice = context.caller, call.caller
         if voice is None or not isinstance(caller, AttendedCaller):
             await call.settled(timeout_s)
@@ -195,60 +220,100 @@ class LongCalls:
         finally:
             voice.leave(caller)
 
-    @asynccontextmanager
-    async def _of_this_request(self, call: RunningCall[Any], caller: AttendedCaller) -> AsyncIterator[None]:
-        """The call ends with the block, unless it is held by then: its client has left, or the gate ends it."""
-        try:
-            yield
-        finally:
-            if self._running.is_held(call):
-                caller.leave()
-            elif not call.ended:
-                call.cancel("its client has left")
-                with anyio.CancelScope(shield=True):
-                    await call.settled(None)
-
-    async def _cancelled(self, call: RunningCall[Any]) -> SurfaceResult:
-        call.cancel()
-        await call.settled(self._running.limits.after_s)
-        summary = "The call was cancelled. Whether it took effect before that is not known."
-        return json_result(ResultEnvelope("ok", summary, provenance={"tool_id": call.label}).as_dict())
-
-    def _still_running(self, call: RunningCall[Any]) -> SurfaceResult:
+    def _still_running(self, id: str, row: Row) -> SurfaceResult:
         wait = {"type": "wait", "timeout_s": _plain(self._running.limits.after_s)}
-        seconds = int(self._running.seconds(call))
+        seconds, progress = max(0, int(time() - row["began"])), row["progress"]
         body = {
             "status": "running",
             "summary": f"The tool has run for {seconds} s and goes on. Get its result with tool_view: handle and the "
             "selector in next.",
-            "facts": [] if call.progress is None else [_progress_line(call.progress)],
+            "facts": [] if progress is None else [_progress_line(Progress(*progress))],
             "artifacts": [],
-            "provenance": {"tool_id": call.label},
-            "handle": f"{CALL_HANDLE}:{call.label}:{call.id}",
+            "provenance": {"tool_id": row["label"]},
+            "handle": f"{CALL_HANDLE}:{row['label']}:{id}",
             "next": wait,
         }
         return json_result(body)
 
 
-def _packed(result: SurfaceResult) -> dict[str, Any]:
-    cost = [result.cost.shown, result.cost.naive]
-    return {"result": dict(result.structured), "is_error": result.is_error, "cost": cost, "meta": dict(result.meta)}
+class _Shown(SilentCaller):
+    """Implements Door for a call of this process, and Caller for its clients at other processes, which get no log
+    messages."""
+
+    def __init__(self, call: RunningCall[Execution], kept: KeptCalls, age_s: float) -> None:
+        super().__init__()
+        self._call = call
+        self._kept = kept
+        self._began = time() - age_s
+        self._keys = count(1)
+        self._open: dict[str, tuple[Mapping[str, Any], asyncio.Future[Mapping[str, Any]]]] = {}
+
+    def row(self) -> Row:
+        questions = {key: question for key, (question, answer) in self._open.items() if not answer.done()}
+        row = {**_state(self._call, time() - self._began), "door": VIEWED, "questions": questions}
+        return {**row, "outcome": self._outcome() if self._call.ended else None}
+
+    def said(self, name: str, value: Any) -> None:
+        if name == CANCEL:
+            self._call.cancel()
+        elif (open_one := self._open.get(name)) is not None and not open_one[1].done():
+            if "answer" in value:
+                open_one[1].set_result(value["answer"])
+            else:
+                open_one[1].set_exception(CannotAsk(open_one[0]["method"], rejected=bool(value.get("rejected"))))
+
+    async def progress(self, progress: float, total: float | None, message: str | None) -> None:
+        self._kept.changed(self._call, soon=True)
+
+    async def ask(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        key = f"question-{next(self._keys)}"
+        question = {"method": method, "params": dict(params)}
+        answer: asyncio.Future[Mapping[str, Any]] = asyncio.get_running_loop().create_future()
+        self._open[key] = question, answer
+        self._kept.changed(self._call)
+        try:
+            return await answer
+        finally:
+            del self._open[key]
+            self._kept.changed(self._call)
+
+    def _outcome(self) -> dict[str, Any]:
+        try:
+            result = execution_result(self._call.outcome())
+        except InputRequired as question:
+            # Its arguments are sealed, for the second attempt at another process.
+            asked: Asked = self._call.request
+            return {"error": plain(question), "asked": self._kept.sealed(self._call, [asked.tool_id, asked.args])}
+        except Exception as error:
+            return {"error": plain(error)}
+        cost = [result.cost.shown, result.cost.naive]
+        return {"result": dict(result.structured), "is_error": result.is_error, "cost": cost, "meta": result.meta}
 
 
-def _ended(call: RunningCall[Execution]) -> dict[str, Any] | None:
-    """Pack a call that has ended. A question is for the process that knows the arguments."""
-    if call.question is not None:
-        return None
-    try:
-        return {"outcome": _packed(execution_result(call.outcome()))}
-    except Exception as error:
-        return {"outcome": {"error": pack_error(error)}}
+def _state(call: RunningCall[Any], age_s: float) -> dict[str, Any]:
+    """What a view of a call that runs shows of it, as in its row."""
+    said = call.progress
+    progress = None if said is None else [said.progress, said.total, said.message]
+    return {"label": call.label, "began": time() - age_s, "progress": progress}
+
+
+def _unpacked(outcome: Row) -> SurfaceResult:
+    """Raises what the call has raised."""
+    if "error" in outcome:
+        raise raised(outcome["error"])
+    cost = TokenCost(*outcome["cost"])
+    return json_result(outcome["result"], is_error=outcome["is_error"], cost=cost, meta=outcome["meta"])
+
+
+def _cancelled(tool_id: str) -> SurfaceResult:
+    summary = "The call was cancelled. Whether it took effect before that is not known."
+    return json_result(ResultEnvelope("ok", summary, provenance={"tool_id": tool_id}).as_dict())
 
 
 async def _ends_within(call: RunningCall[Any], timeout_s: float) -> bool:
     """True if it has ended; false after *timeout_s*, but not while a person is being asked."""
     await call.settled(timeout_s)
-    # A tool may ask again: the answer would be lost to a handle that is given meanwhile (FACE-93).
+    # A tool may ask again: the answer would be lost to a handle that is given in the meantime (FACE-93).
     while call.caller is not None and call.caller.asks:
         await call.unasked()
         await call.settled(_AFTER_AN_ANSWER_S)

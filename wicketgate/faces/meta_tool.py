@@ -42,6 +42,12 @@ def object_schema(properties: Mapping[str, Any], *required: str) -> dict[str, An
     }
 
 
+_MEANT = dict.fromkeys(("arguments", "input", "parameters", "params"), "args") | dict.fromkeys(
+    ("id", "name", "tool", "tool_name"), "tool_id"
+)
+"""Names that models give to arguments of the meta-tools."""
+
+
 def read_fields(arguments: object, tool: str, known: Collection[str]) -> Mapping[str, Any]:
     """The arguments of a meta-tool. Raises ArgsInvalid for any that is not *known*."""
     if arguments is None:
@@ -50,6 +56,9 @@ def read_fields(arguments: object, tool: str, known: Collection[str]) -> Mapping
         raise ArgsInvalid(f"The arguments of {tool} must be an object.")
     if unknown := sorted(str(key) for key in arguments if key not in known):
         beside = f' Put it into args: {{"{unknown[0][:64]}": …}}.' if "args" in known else ""
+        meant = [(_MEANT[key], key) for key in unknown if key in _MEANT]
+        if slips := [f"{own} instead of {key}" for own, key in meant if own in known and own not in arguments]:
+            beside = f" Send {', '.join(slips)}."
         raise ArgsInvalid(
             f"{tool} has no argument {unknown[0][:64]!r}.{beside} It takes: {', '.join(sorted(known))}.",
             details={"unknown": [key[:64] for key in unknown[:20]]},

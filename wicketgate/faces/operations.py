@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
+from wicketgate.access.identity import ROLE_PREFIX
 from wicketgate.access.policy import NeedsApproval
 from wicketgate.catalog.card import short_description
 from wicketgate.catalog.catalog import Catalog
@@ -54,7 +55,7 @@ ERRORS: Mapping[str, tuple[int, str]] = {
     "NOT_FOUND": (404, "There is no such operation for this caller."),
     "INVALID_INPUT": (422, "The input does not fit the input schema; details.errors says where. Nothing ran."),
     "FORBIDDEN": (403, "This call is not allowed. Nothing ran."),
-    "APPROVAL_REQUIRED": (403, "Somebody has to agree to this call first. Nothing ran."),
+    "APPROVAL_REQUIRED": (403, "A person has to agree to this call first. Nothing ran."),
     "CONNECT_REQUIRED": (403, "Connect your own account at details.url first, then call again. Nothing ran."),
     "RATE_LIMITED": (429, "Too many calls; details.retry_after_s says when to try again."),
     "UNAVAILABLE": (503, "The tool server cannot be reached. Nothing ran."),
@@ -138,8 +139,7 @@ class OperationIndex:
     depends on a tool that the caller may not see (FACE-49).
     """
 
-    def __init__(self, catalog: Catalog, before: "OperationIndex | None" = None) -> None:
-        """*before* is an earlier index, of which what it has shortened is taken over."""
+    def __init__(self, catalog: Catalog) -> None:
         self.catalog = catalog
         items = catalog.tools
         self._plain = {tool_id: f"/{item.namespace}/{item.name}" for tool_id, item in items.items()}
@@ -152,9 +152,6 @@ class OperationIndex:
         # Name and description, without regard to case: what a search looks through.
         self._texts = {each: f"{self._plain[each]} {item.description}".casefold() for each, item in items.items()}
         self._short: dict[str, str] = {}
-        if before is not None:
-            known = before.catalog.tools
-            self._short = {each: text for each, text in before._short.items() if items.get(each) is known[each]}
 
     def __len__(self) -> int:
         return len(self._ids)
@@ -355,7 +352,7 @@ class Operations:
         if before is not None and before.catalog is catalog:
             return before
         large = len(catalog.tools) > _LARGE
-        made = await asyncio.to_thread(OperationIndex, catalog, before) if large else OperationIndex(catalog, before)
+        made = await asyncio.to_thread(OperationIndex, catalog) if large else OperationIndex(catalog)
         self._indexed = made
         return made
 
@@ -365,11 +362,12 @@ class Operations:
         scopes = [f"tools:{namespace}:{own[0]}" for namespace, own in item.names]
         body: dict[str, Any] = {}
         for rule in (step.source for step in steps if not step.when):
-            scopes += rule.require
+            resource = next((name for name in rule.require if _is_of_resource(name)), None)
+            if resource is not None:
+                body["resource_type"], _, body["resource_action"] = resource.partition(":")
+            scopes += [name for name in rule.require if name != resource]
             if rule.require_any:
                 body["required_scopes_any"] = list(rule.require_any)
-            if rule.resource:
-                body |= {"resource_type": rule.resource, "resource_action": rule.action}
         # By the names of the tool: one under which every rule asks is enough, because the strictest counts.
         asking: dict[str, list[bool]] = {}
         for step in steps:
@@ -384,8 +382,13 @@ class Operations:
     def _found(
         self, index: OperationIndex, query: str | None, namespace: str | None, context: CallContext
     ) -> list[str]:
-        ranked = [tool_id for tool_id, _ in self._runtime.rank(query, len(index), context)] if query else []
+        ranked = [tool_id for tool_id, _ in self._runtime.browsing.rank(query, len(index), context)] if query else []
         return index.search(query or "", namespace, ranked, self._runtime.visible(context))
+
+
+def _is_of_resource(permission: str) -> bool:
+    """Returns true for ``<resource>:<action>``, which is neither a role nor a permission for tools."""
+    return permission.count(":") == 1 and not permission.startswith(ROLE_PREFIX)
 
 
 def _shortened(items: Sequence[SelectableItem], tokens: TokenCounter) -> dict[str, str]:

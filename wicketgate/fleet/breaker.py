@@ -4,8 +4,8 @@ Only failures of transport count: no answer in time, a lost connection, nothing 
 or an error result too, shows that the upstream lives.
 
 Each actor has a breaker of its own, which its own failures open. That of the upstream opens for all, so it wants
-evidence that one actor cannot make by what it calls: failures of several actors without an answer to anyone between
-them, or a ping of ours that is not answered. It decides only; ``Member`` sends the pings.
+evidence that no actor can make by what it calls: our own ping that is not answered. It decides only; ``Member`` sends
+the pings.
 """
 
 from collections import OrderedDict
@@ -13,9 +13,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from wicketgate.ports import PingAnswer
-
-BreakerState = Literal["closed", "half_open", "open"]
+BreakerState = Literal["closed", "open"]
+"""That of an upstream, for all callers."""
+_OwnState = Literal["closed", "half_open", "open"]
 
 _MAX_DOUBLINGS = 30
 """More would not fit a float in the end: an upstream may be gone for weeks."""
@@ -37,21 +37,24 @@ class BreakerPolicy:
 
 
 class CircuitBreaker:
-    """The breaker of one caller's calls. *now* is a clock in seconds, *chance* gives 0 to 1.
+    """The breaker of one caller's calls. *policy* returns the current policy, *now* seconds, *chance* a number
+    from 0 to 1.
 
     ``begin`` before a call; then exactly one of ``succeeded``, ``failed`` and ``undecided`` with what it gave. Calls
     that began before the state last changed no longer decide anything.
     """
 
-    def __init__(self, policy: BreakerPolicy, now: Callable[[], float], chance: Callable[[], float]) -> None:
-        self.policy = policy
+    def __init__(
+        self, policy: Callable[[], BreakerPolicy], now: Callable[[], float], chance: Callable[[], float]
+    ) -> None:
+        self._policy = policy
         self._now = now
         self._chance = chance
         self._failed = 0
         self._pauses = 0
         self._until = 0.0
         self._era = 0
-        self.state: BreakerState = "closed"
+        self.state: _OwnState = "closed"
         self.opened = 0
         """The number of times it has opened."""
 
@@ -80,8 +83,9 @@ class CircuitBreaker:
         if era != self._era:
             return
         self._failed += 1
-        if self.state == "half_open" or 0 < self.policy.failures <= self._failed:
-            self._until = self._now() + self.policy.pause_s(self._pauses, self._chance())
+        policy = self._policy()
+        if self.state == "half_open" or 0 < policy.failures <= self._failed:
+            self._until = self._now() + policy.pause_s(self._pauses, self._chance())
             self._pauses += 1
             self.opened += 1
             self._change("open")
@@ -97,31 +101,28 @@ class CircuitBreaker:
         if self.state == "open":
             self._until = self._now()
 
-    def _change(self, state: BreakerState) -> None:
+    def _change(self, state: _OwnState) -> None:
         self.state = state
         self._failed = 0
         self._era += 1
 
 
 class Ticket(NamedTuple):
-    """A call that was let through: its actor, the era of that actor's breaker and of the upstream's, and the number of
-    answers that the upstream had given by then."""
+    """A call that was let through: its actor, the era of that actor's breaker, and the number of answers that the
+    upstream had given by then."""
 
     actor: str
     own_era: int
-    era: int
     answers: int
 
 
 _MAX_ACTORS = 1_000
 """Actors whose failures are kept; the one heard of least recently is forgotten first."""
-_MAX_PROBES = 3
-"""Calls that try a half open upstream at the same time, each of another actor."""
 
 
 class UpstreamBreaker:
-    """*pings*: the upstream can be pinged; ``next_ping_s`` says when, ``pinged`` takes what came of it. Otherwise the
-    next calls try it, no actor twice in a row while others may.
+    """*pings*: the upstream can be pinged; ``next_ping_s`` says when, ``pinged`` takes the result. The breaker of
+    one that cannot be pinged never opens for all callers.
 
     ``begin`` before a call; then exactly one of ``succeeded``, ``failed`` and ``undecided`` with what it gave.
     """
@@ -129,61 +130,40 @@ class UpstreamBreaker:
     def __init__(
         self, policy: BreakerPolicy, now: Callable[[], float], chance: Callable[[], float], *, pings: bool
     ) -> None:
-        self._policy = policy
+        self.policy = policy
         self._now = now
         self._chance = chance
         self._pings = pings
         self._own: OrderedDict[str, CircuitBreaker] = OrderedDict()
-        # The number of answers so far, and the failures by actor since the last one.
+        # The number of answers so far, and of failures since the last one.
         self._answers = 0
-        self._failures: dict[str, int] = {}
+        self._failed = 0
         self._doubt = False
-        self._era = 0
         self._pauses = 0
         self._until = 0.0
-        self._probing: set[str] = set()
-        self._tried_last = ""
-        self._tries_again = 0.0
         self.state: BreakerState = "closed"
         self.opened = 0
         """The number of times it has opened for all."""
 
-    @property
-    def policy(self) -> BreakerPolicy:
-        return self._policy
-
-    @policy.setter
-    def policy(self, policy: BreakerPolicy) -> None:
-        self._policy = policy
-        for own in self._own.values():
-            own.policy = policy
-
     def begin(self, actor: str) -> Ticket | None:
         """None when the call must not be made now."""
-        if self.state != "closed" and not self._may_probe(actor):
+        if self.state == "open":
             return None
-        own, own_era = self._own.get(actor), 0
+        own, era = self._own.get(actor), 0
         if own is not None:
             self._own.move_to_end(actor)
-            era = own.begin()
-            if era is None:
+            begun = own.begin()
+            if begun is None:
                 return None
-            own_era = era
-        if self.state != "closed":
-            if self.state == "open":
-                self._change("half_open")
-            self._probing.add(actor)
-        return Ticket(actor, own_era, self._era, self._answers)
+            era = begun
+        return Ticket(actor, era, self._answers)
 
     def retry_after_s(self, actor: str) -> float:
         """Seconds until a call of *actor* may be tried; 0 if it may be tried now, or while a probe runs, whose end is
         unknown."""
         own = self._own.get(actor)
         own_s = 0.0 if own is None else own.retry_after_s()
-        if self.state != "open":
-            return own_s
-        until = self._tries_again if actor == self._tried_last else self._until
-        return max(0.0, own_s, until - self._now())
+        return max(own_s, self._until - self._now()) if self.state == "open" else own_s
 
     def held_off(self) -> int:
         """The number of actors whose own breaker is not closed."""
@@ -195,110 +175,53 @@ class UpstreamBreaker:
         own = self._own.get(ticket.actor)
         if own is not None:
             own.succeeded(ticket.own_era)
-        if self._failures:
-            self._failures.clear()
-        self._doubt, self._pauses = False, 0
         self._close()
 
     def failed(self, ticket: Ticket) -> None:
-        own = self._own_of(ticket.actor)
-        own.failed(ticket.own_era)
-        if not self._policy.failures or ticket.answers != self._answers:
-            return  # it answered others meanwhile
-        self._failures[ticket.actor] = self._failures.get(ticket.actor, 0) + 1
-        if self._is_probe(ticket):
-            self._tried_last = ticket.actor
-            self._open()
-        elif self.state == "closed":
-            several = self._several()
-            if self._pings:
-                self._doubt = several or own.state != "closed"
-            elif several:
-                self._open()
+        self._own_of(ticket.actor).failed(ticket.own_era)
+        if ticket.answers == self._answers:  # it answered nobody in the meantime
+            self._failed += 1
+            if self._pings and 0 < self.policy.failures <= self._failed:
+                self._doubt = True
 
     def undecided(self, ticket: Ticket) -> None:
-        """Report that the caller left, or the call never went out. If it was a probe, another call is one."""
+        """Report that the caller left, or the call never went out."""
         own = self._own.get(ticket.actor)
         if own is not None:
             own.undecided(ticket.own_era)
-        if self._is_probe(ticket):
-            self._probing.discard(ticket.actor)
-            if not self._probing:
-                self._until = self._now()
-                self._change("open")
 
     def next_ping_s(self) -> float | None:
         """Seconds until it is to be pinged; None while no ping is wanted."""
-        if not self._pings or self.state == "half_open":
-            return None
         if self.state == "open":
             return max(0.0, self._until - self._now())
         return 0.0 if self._doubt else None
 
-    def pinged(self, answer: PingAnswer | None) -> None:
-        """Report what came of a ping; None: no answer. An answer to a caller meanwhile counts for more."""
-        if self.state == "closed" and not self._doubt:
-            return
-        self._doubt = False
-        if answer == "answered":
-            self._failures.clear()
+    def pinged(self, *, answered: bool) -> None:
+        """Records the result of a ping. An answer to a caller since then takes precedence."""
+        if answered:
             self._close()
-        elif answer is None or (self.state == "closed" and self._several()):
-            self._open()
-        elif self.state == "open":
-            self._change("half_open")
+        elif self.state == "open" or self._doubt:
+            self._until = self._now() + self.policy.pause_s(self._pauses, self._chance())
+            self._pauses += 1
+            self.opened += 1
+            self.state = "open"
 
     def reconnected(self) -> None:
-        """There is a new session: calls may try it, without waiting for the end of a pause."""
+        """There is a new session, which was an answer to us: calls may try it, without waiting for the end of a
+        pause."""
         for own in self._own.values():
             own.reconnected()
-        if self._pings:
-            self._close()  # what made the session was an answer to us
-        elif self.state == "open":
-            self._until = self._tries_again = self._now()
-
-    def _may_probe(self, actor: str) -> bool:
-        if self.state == "open" and (self._pings or self._now() < self._until):
-            return False
-        if actor == self._tried_last and self._now() < self._tries_again:
-            return False
-        return actor not in self._probing and len(self._probing) < _MAX_PROBES
-
-    def _is_probe(self, ticket: Ticket) -> bool:
-        return self.state == "half_open" and ticket.era == self._era and ticket.actor in self._probing
-
-    def _several(self) -> bool:
-        """True if the failures since the last answer are enough, with at most half of them one actor's."""
-        enough = self._policy.failures
-        most = (enough + 1) // 2
-        return len(self._failures) > 1 and sum(min(failed, most) for failed in self._failures.values()) >= enough
+        self._close()
 
     def _own_of(self, actor: str) -> CircuitBreaker:
         own = self._own.get(actor)
         if own is None:
-            own = self._own[actor] = CircuitBreaker(self._policy, self._now, self._chance)
+            own = self._own[actor] = CircuitBreaker(lambda: self.policy, self._now, self._chance)
             if len(self._own) > _MAX_ACTORS:
                 self._own.popitem(last=False)
         self._own.move_to_end(actor)
         return own
 
-    def _open(self) -> None:
-        pause_s = self._policy.pause_s(self._pauses, self._chance())
-        self._pauses += 1
-        self._until = self._now() + pause_s
-        # Who tried in vain leaves the next try to others for a while.
-        self._tries_again = self._until + pause_s
-        self.opened += 1
-        self._change("open")
-
     def _close(self) -> None:
-        if self.state != "closed":
-            self._tried_last = ""
-            self._change("closed")
-
-    def _change(self, state: BreakerState) -> None:
-        self.state = state
-        self._failures.clear()
-        self._probing.clear()
-        self._doubt = False
-        self._era += 1
+        self.state = "closed"
+        self._failed, self._doubt, self._pauses = 0, False, 0

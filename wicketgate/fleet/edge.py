@@ -11,10 +11,12 @@ from base64 import b64decode, b64encode
 from binascii import Error as NotBase64
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from wicketgate.catalog.former import with_former
 from wicketgate.catalog.selectable import OPERATION_KEY
 from wicketgate.catalog.shown_words import visible
 from wicketgate.errors import Forbidden, InputRequired, UpstreamRefused
@@ -41,6 +43,7 @@ _BYTES = ("blob", "data")
 _SCHEMES = ("basic", "bearer", "token", "apikey")
 _SHORT_CHARS = 4_096
 _FEW = 4
+_FEW_ITEMS = 100
 
 _encode = msgspec.json.Encoder().encode
 
@@ -133,6 +136,15 @@ def _parts(value: str) -> Iterator[str]:
             yield from (piece.partition("=")[2].strip().strip('"') for piece in re.split(r"[;,]", value))
 
 
+@dataclass(frozen=True, slots=True)
+class CleanListing(Generic[T]):
+    """Definitions as an upstream *declared* them, *cleaned* of what the *probes* of its credentials find."""
+
+    declared: Sequence[T] = ()
+    cleaned: Sequence[T] = ()
+    probes: tuple[bytes, ...] | None = None
+
+
 class Edge:
     """Cleans what one upstream says."""
 
@@ -182,7 +194,7 @@ class Edge:
         return await asyncio.to_thread(visible, cleaned) if is_bulky(cleaned) else visible(cleaned)
 
     def cleaned(self, value: T, *, kept: str = "", in_parts: bool = False) -> T:
-        """As ``clean``, now. *kept*: a key of ours that stays. *in_parts*: for a large value, so that other threads run
+        """As ``clean``, now. *kept*: our key that stays. *in_parts*: for a large value, so that other threads run
         between the parts."""
         touched = any(map(self._touched, _pieces(value))) if in_parts else self._touched(value)
         return _cleaned(value, self.secrets, kept) if touched else value
@@ -190,11 +202,26 @@ class Edge:
     async def listing(self, items: Sequence[T]) -> Sequence[T]:
         """Definitions that the upstream declared."""
 
-        def cleaned() -> Sequence[T]:
-            found = [self.declared.cleaned(item, kept=OPERATION_KEY) for item in items]
-            return items if all(map(lambda one, other: one is other, found, items)) else found
+        return (await self.listed(items, CleanListing())).cleaned
 
-        return await asyncio.to_thread(cleaned) if is_bulky(items) else cleaned()
+    async def listed(self, items: Sequence[T], former: "CleanListing[T]") -> "CleanListing[T]":
+        """As ``listing``. What is as it was in *former* is compared and not cleaned again (CARD-39)."""
+
+        def cleaned() -> CleanListing[T]:
+            declared, probes = with_former(items, former.declared), self.declared.secrets.probes
+            # Other credentials may stand in what was clean before.
+            as_before = probes is former.probes
+            if as_before and declared is former.declared:
+                return former
+            known = dict(zip(map(id, former.declared), former.cleaned, strict=True)) if as_before else {}
+            found = [
+                known[id(item)] if id(item) in known else self.declared.cleaned(item, kept=OPERATION_KEY)
+                for item in declared
+            ]
+            untouched = all(map(lambda one, other: one is other, found, declared))
+            return CleanListing(declared, declared if untouched else found, probes)
+
+        return await asyncio.to_thread(cleaned) if len(items) > _FEW_ITEMS or is_bulky(items) else cleaned()
 
     def heard_by(self, context: CallContext) -> CallContext:
         """*context* with a caller that is given what the upstream says while the call runs, cleaned."""

@@ -1,16 +1,16 @@
 """Offers of tool servers besides tools: resources, templates, prompts, completions, skills (ROUTE-11).
 
-The port, its guarded form, and the fleet of many servers as one (ROUTE-9): each is asked by itself
-and fails alone. Lists are kept until their server says that they changed, or for half a minute, so that clients which
-list all day cost the servers nothing. Bounds on a server: the number of items, the bytes of an item's address, and the
-time that a client waits for it; its slots are those of ``Member``.
+The port, and the fleet of many servers as one (ROUTE-9): each is asked by itself and fails alone. Lists are kept until
+their server says that they changed, or for half a minute, so that clients which list all day cost the servers nothing.
+Bounds on a server: the number of items, the bytes of an item's address, and the time that a client waits for it; its
+slots are those of ``Member``.
 """
 
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal, Protocol, runtime_checkable
 
@@ -18,10 +18,9 @@ from wicketgate.access.identity import Identity
 from wicketgate.access.shares import full_scope
 from wicketgate.catalog.skills import DIRECTORIES, SKILLS
 from wicketgate.errors import GatewayError, RateLimited, UpstreamTimeout, UpstreamUnavailable
-from wicketgate.fleet.edge import Edge
 from wicketgate.log_text import MASK
 from wicketgate.login.user_credentials import GrantName
-from wicketgate.ports import CallContext
+from wicketgate.ports import CallContext, PerUser
 
 FeatureKind = Literal["resources", "templates", "prompts", "skills"]
 
@@ -82,27 +81,33 @@ class ResourceChanged:
 FeatureChange = ListChanged | ResourceChanged
 
 
-class Lists(Protocol):
-    """The lists of one tool server, under its own names."""
+@dataclass(frozen=True, slots=True)
+class FeatureList:
+    """*fresh_ms*: for how many milliseconds the list is good, by its server; 0 if it did not say."""
 
-    async def list_all(self, kind: FeatureKind) -> Sequence[Any]:
-        """All items as they came, pages followed; no items where the server has no such list after all.
-
-        Raises UpstreamUnavailable, UpstreamTimeout or UpstreamError.
-        """
-        ...
-
-    def fresh_ms(self, kind: FeatureKind) -> int:
-        """Returns for how many milliseconds the last list of this kind is good, by its server; 0 if it did not say."""
-        ...
+    items: Sequence[Any]
+    fresh_ms: int = 0
 
 
-class Features(Lists, Protocol):
+class Features(Protocol):
     """The features of one tool server, under its own names."""
 
     @property
     def support(self) -> FeatureSupport | None:
         """None while it is not connected."""
+        ...
+
+    @property
+    def accounts(self) -> PerUser | None:
+        """The upstream whose accounts have different lists; None if the lists are the same for all callers."""
+        ...
+
+    async def list_all(self, kind: FeatureKind, account: GrantName | None = None) -> FeatureList:
+        """Returns all items of all pages, unchanged; none if the server has no such list after all. If lists differ by
+        account, returns that of *account*, and without one no items.
+
+        Raises UpstreamUnavailable, UpstreamTimeout or UpstreamError.
+        """
         ...
 
     async def request(
@@ -112,33 +117,13 @@ class Features(Lists, Protocol):
         the result as wire JSON. Raises as ``Upstream.call_tool``."""
         ...
 
-    def follow(self, uris: frozenset[str]) -> None:
-        """Hear of changes of these resources from now on, and of no others; also after a reconnection."""
+    def follow(self, uris: frozenset[str], actor: str = "") -> None:
+        """Hear of changes of these resources from now on, and of no others; also after a reconnection. Where changes
+        differ by account, in the sessions of *actor*, which stay open in the meantime."""
         ...
 
     def watch(self, heard: Callable[[FeatureChange], None]) -> None:
         """Call *heard* on the event loop whenever something changed; also after each connection."""
-        ...
-
-
-@runtime_checkable
-class PersonalFeatures(Features, Protocol):
-    """Features that differ by account: ``list_all`` and ``follow`` are for nobody."""
-
-    async def account_of(self, identity: Identity) -> GrantName | None:
-        """As ``PerUser.account_of``."""
-        ...
-
-    def lists_of(self, account: GrantName) -> Lists:
-        """The lists as this account is shown them."""
-        ...
-
-    async def attend(self, identity: Identity) -> None:
-        """Open the session of this caller, which hears of changes. Raises ConnectRequired and UpstreamUnavailable."""
-        ...
-
-    def follow_for(self, actor: str, uris: frozenset[str]) -> None:
-        """As ``follow``, for the accounts of *actor*, whose sessions stay open meanwhile."""
         ...
 
 
@@ -148,96 +133,6 @@ class HasFeatures(Protocol):
 
     @property
     def features(self) -> Features: ...
-
-
-Run = Callable[[CallContext, float], Awaitable[Mapping[str, Any]]]
-Guard = Callable[[CallContext, float, Run], Awaitable[Mapping[str, Any]]]
-"""As ``Member.guarded``."""
-
-
-class GuardedFeatures:
-    """Implements Features behind the same slots, breaker and deadlines as the tools (UP-19).
-
-    Lists are the gateway's own questions: they take no slot of a caller's, and end within *listing_s*.
-    """
-
-    def __init__(self, name: str, features: Features, guard: Guard, edge: Edge, listing_s: Callable[[], float]) -> None:
-        self._name = name
-        self._features = features
-        self._guard = guard
-        self._edge = edge
-        self._listing_s = listing_s
-
-    @property
-    def support(self) -> FeatureSupport | None:
-        support = self._features.support
-        if support is None or not support.instructions:
-            return support
-        return replace(support, instructions=self._edge.secrets.certain.mask_cut(support.instructions))
-
-    async def list_all(self, kind: FeatureKind) -> Sequence[Any]:
-        return await self._listed(self._features, kind)
-
-    async def _listed(self, lists: Lists, kind: FeatureKind) -> Sequence[Any]:
-        listing_s = self._listing_s()
-        try:
-            async with asyncio.timeout(listing_s) as deadline:
-                return await self._edge.listing(await lists.list_all(kind))
-        except TimeoutError:
-            if not deadline.expired():
-                raise
-            raise UpstreamTimeout(f"{self._name} did not give all its {kind} within {listing_s:g} s.") from None
-
-    def fresh_ms(self, kind: FeatureKind) -> int:
-        return self._features.fresh_ms(kind)
-
-    async def request(
-        self, method: str, params: Mapping[str, Any], context: CallContext, timeout_s: float
-    ) -> Mapping[str, Any]:
-        """Raises as ``Member.call_tool``."""
-        return await self._guard(context, timeout_s, partial(self._features.request, method, params))
-
-    def follow(self, uris: frozenset[str]) -> None:
-        self._features.follow(uris)
-
-    def watch(self, heard: Callable[[FeatureChange], None]) -> None:
-        self._features.watch(heard)
-
-
-class GuardedPersonal(GuardedFeatures):
-    """Implements PersonalFeatures in the same way."""
-
-    def __init__(
-        self, name: str, features: PersonalFeatures, guard: Guard, edge: Edge, listing_s: Callable[[], float]
-    ) -> None:
-        super().__init__(name, features, guard, edge, listing_s)
-        self._personal = features
-
-    async def account_of(self, identity: Identity) -> GrantName | None:
-        return await self._personal.account_of(identity)
-
-    def lists_of(self, account: GrantName) -> Lists:
-        return _GuardedLists(self._personal.lists_of(account), self._listed)
-
-    async def attend(self, identity: Identity) -> None:
-        await self._personal.attend(identity)
-
-    def follow_for(self, actor: str, uris: frozenset[str]) -> None:
-        self._personal.follow_for(actor, uris)
-
-
-class _GuardedLists:
-    """Implements Lists. *listed* reads one of them, within its bounds."""
-
-    def __init__(self, lists: Lists, listed: Callable[[Lists, FeatureKind], Awaitable[Sequence[Any]]]) -> None:
-        self._lists = lists
-        self._listed = listed
-
-    async def list_all(self, kind: FeatureKind) -> Sequence[Any]:
-        return await self._listed(self._lists, kind)
-
-    def fresh_ms(self, kind: FeatureKind) -> int:
-        return self._lists.fresh_ms(kind)
 
 
 log = logging.getLogger("wicketgate.features")
@@ -262,8 +157,7 @@ class _Kept:
     """One list, read or being read. *began* is on the clock of the fleet."""
 
     began: float
-    lists: Lists
-    task: "asyncio.Task[Sequence[Item]]"
+    task: "asyncio.Task[FeatureList]"
 
 
 Key = tuple[str, FeatureKind, GrantName | None]
@@ -297,9 +191,9 @@ class FeatureFleet:
         self._patience_s = patience_s
         self._known: dict[str, Features] = {}
         self._listed: dict[Key, _Kept] = {}
-        self._reading: set[asyncio.Task[Sequence[Item]]] = set()
-        self._followed: dict[str, Counter[str]] = {}
-        self._followed_by: dict[tuple[str, str], Counter[str]] = {}
+        self._reading: set[asyncio.Task[FeatureList]] = set()
+        # By server and actor.
+        self._followed: dict[str, dict[str, Counter[str]]] = {}
         self._watchers: list[Heard] = []
 
     async def aclose(self) -> None:
@@ -318,13 +212,13 @@ class FeatureFleet:
         servers = self._servers()
         for name, features in servers.items():
             if self._known.get(name) is not features:
-                self._forget(name)
+                self.forget(name)
                 features.watch(partial(self._changed, name, features))
-                features.follow(frozenset(self._followed.get(name, ())))
-                if isinstance(features, PersonalFeatures):
-                    for (server, actor), uris in self._followed_by.items():
-                        if server == name:
-                            features.follow_for(actor, frozenset(uris))
+                if features.accounts is None:
+                    features.follow(self._all_followed(name))
+                else:
+                    for actor, uris in self._followed.get(name, {}).items():
+                        features.follow(frozenset(uris), actor)
         self._known = dict(servers)
 
     def support(self) -> dict[str, FeatureSupport | None]:
@@ -346,14 +240,9 @@ class FeatureFleet:
             if isinstance(answer, GatewayError):
                 missing[name] = answer.message
             else:
-                items[name] = answer[0]
-                fresh_ms.append(answer[1])
+                items[name] = answer.items
+                fresh_ms.append(answer.fresh_ms)
         return FeatureListing(items, missing, 0 if missing else min(fresh_ms, default=0))
-
-    def _fresh_ms(self, kept: _Kept, kind: FeatureKind) -> int:
-        """Returns the rest of the time that the server gave to its list, which may have been read a while ago."""
-        age_ms = (self._now() - kept.began) * 1_000
-        return max(0, int(min(kept.lists.fresh_ms(kind), _MAX_FRESH_MS) - age_ms))
 
     async def request(
         self, server: str, method: str, params: Mapping[str, Any], context: CallContext
@@ -367,7 +256,8 @@ class FeatureFleet:
 
     def forget(self, server: str) -> None:
         """Read the lists of *server* again when they are asked for next."""
-        self._forget(server)
+        for key in [key for key in self._listed if key[0] == server]:
+            del self._listed[key]
 
     def follow(self, server: str, uri: str, actor: str) -> None:
         """Hear of changes of a resource for *actor*, until as many ``unfollow`` as ``follow`` were called.
@@ -378,76 +268,73 @@ class FeatureFleet:
             raise RateLimited(
                 f"A resource with an address of more than {_MAX_ADDRESS_CHARS} characters cannot be subscribed to."
             )
-        followed = self._followed.setdefault(server, Counter())
-        own = self._followed_by.setdefault((server, actor), Counter())
+        own = self._followed.setdefault(server, {}).setdefault(actor, Counter())
         if uri not in own:
+            followed = self._all_followed(server)
             full = full_scope(len(own), len(followed), _MAX_FOLLOWED, None)
             if full == "actor" or (full == "all" and uri not in followed):
                 whose = " by this actor" if full == "actor" else ""
                 raise RateLimited(f"Too many resources of {server} are subscribed to{whose}.")
         own[uri] += 1
-        followed[uri] += 1
         if own[uri] == 1:
             self._follow_up(server, actor)
 
     def unfollow(self, server: str, uri: str, actor: str) -> None:
-        own = self._followed_by.get((server, actor), Counter())
+        actors = self._followed.get(server, {})
+        own = actors.get(actor, Counter())
         own[uri] -= 1
-        ended = own[uri] <= 0
-        if ended:
+        if own[uri] <= 0:
             del own[uri]
-        if not own:
-            self._followed_by.pop((server, actor), None)
-        followed = self._followed.get(server, Counter())
-        followed[uri] -= 1
-        if followed[uri] <= 0:
-            del followed[uri]
-        if ended:
+            if not own:
+                actors.pop(actor, None)
             self._follow_up(server, actor)
+
+    def _all_followed(self, server: str) -> frozenset[str]:
+        return frozenset().union(*self._followed.get(server, {}).values())
 
     async def is_missed_by(self, server: str, identity: Identity) -> bool:
         """True where what *server* shows differs by account, and this caller has none."""
-        self.attend()
-        features = self._known.get(server)
-        return isinstance(features, PersonalFeatures) and await features.account_of(identity) is None
+        accounts = self._accounts_at(server)
+        return accounts is not None and await accounts.account_of(identity) is None
 
     async def attend_for(self, server: str, identity: Identity) -> None:
-        """Have the session of this caller open where changes differ by account. Raises as
-        ``PersonalFeatures.attend``."""
+        """Have the session of this caller open where changes differ by account. Raises as ``PerUser.connect``."""
+        accounts = self._accounts_at(server)
+        if accounts is not None:
+            await accounts.connect(identity)
+
+    def _accounts_at(self, server: str) -> PerUser | None:
         self.attend()
         features = self._known.get(server)
-        if isinstance(features, PersonalFeatures):
-            await features.attend(identity)
+        return None if features is None else features.accounts
 
     def _follow_up(self, server: str, actor: str) -> None:
         self.attend()
         features = self._known.get(server)
-        if isinstance(features, PersonalFeatures):
-            features.follow_for(actor, frozenset(self._followed_by.get((server, actor), ())))
-        elif features is not None:
-            features.follow(frozenset(self._followed.get(server, ())))
+        if features is None:
+            return
+        if features.accounts is None:
+            features.follow(self._all_followed(server))
+        else:
+            features.follow(frozenset(self._followed.get(server, {}).get(actor, ())), actor)
 
-    async def _list_one(
-        self, server: str, kind: FeatureKind, identity: Identity | None
-    ) -> tuple[Sequence[Item], int] | GatewayError:
-        """The items, and for how many milliseconds they are good."""
-        lists: Lists = self._known[server]
-        account: GrantName | None = None
-        if isinstance(lists, PersonalFeatures):
+    async def _list_one(self, server: str, kind: FeatureKind, identity: Identity | None) -> FeatureList | GatewayError:
+        """The usable items, with the rest of the time for which they are good."""
+        features, account = self._known[server], None
+        if features.accounts is not None:
             try:
-                account = None if identity is None else await lists.account_of(identity)
+                account = None if identity is None else await features.accounts.account_of(identity)
             except GatewayError as error:
                 return error
             if account is None:
                 return UpstreamUnavailable(f"{server} shows its {kind} when your own account is connected there.")
-            lists = lists.lists_of(account)
         kept = self._listed.get((server, kind, account))
         if kept is None or self._now() - kept.began > FRESH_S or _failed(kept.task):
-            task = asyncio.create_task(_fetch(server, lists, kind))
+            task = asyncio.create_task(_fetch(server, features, kind, account))
             self._reading.add(task)
             task.add_done_callback(self._read)
             self._make_room()
-            kept = self._listed[server, kind, account] = _Kept(self._now(), lists, task)
+            kept = self._listed[server, kind, account] = _Kept(self._now(), task)
         listing = kept.task
         if not listing.done():
             # Others that wait for the same list still get it when this caller leaves.
@@ -457,9 +344,11 @@ class FeatureFleet:
         if listing.cancelled():
             return UpstreamUnavailable(f"{server} is no longer asked for its {kind}.")
         try:
-            return listing.result(), self._fresh_ms(kept, kind)
+            found = listing.result()
         except GatewayError as error:
             return error
+        age_ms = (self._now() - kept.began) * 1_000
+        return FeatureList(found.items, max(0, int(min(found.fresh_ms, _MAX_FRESH_MS) - age_ms)))
 
     def _make_room(self) -> None:
         if len(self._listed) >= _MAX_LISTS:
@@ -468,7 +357,7 @@ class FeatureFleet:
         if len(self._listed) >= _MAX_LISTS:
             del self._listed[next(iter(self._listed))]
 
-    def _read(self, task: "asyncio.Task[Sequence[Item]]") -> None:
+    def _read(self, task: "asyncio.Task[FeatureList]") -> None:
         self._reading.discard(task)
         _failed(task)  # looked at, even if all who waited have left
 
@@ -476,27 +365,23 @@ class FeatureFleet:
         if self._known.get(server) is not features:
             return  # one that was replaced speaks no more
         if isinstance(change, ListChanged):
-            self._forget(server)
+            self.forget(server)
         for heard in self._watchers:
             heard(server, change)
 
-    def _forget(self, server: str) -> None:
-        for key in [key for key in self._listed if key[0] == server]:
-            del self._listed[key]
 
-
-async def _fetch(server: str, lists: Lists, kind: FeatureKind) -> Sequence[Item]:
-    given = await lists.list_all(kind)
+async def _fetch(server: str, features: Features, kind: FeatureKind, account: GrantName | None) -> FeatureList:
+    given = await features.list_all(kind, account)
     address = ADDRESS[kind]
-    items = [item for item in given if isinstance(item, Mapping) and _usable(item.get(address))]
-    if len(items) < len(given):
-        log.warning("%s: %d of its %s have no usable %s", server, len(given) - len(items), kind, address)
+    items = [item for item in given.items if isinstance(item, Mapping) and _usable(item.get(address))]
+    if len(items) < len(given.items):
+        log.warning("%s: %d of its %s have no usable %s", server, len(given.items) - len(items), kind, address)
     if len(items) > _MAX_ITEMS:
         log.warning("%s: it lists %d %s, of which %d are shown", server, len(items), kind, _MAX_ITEMS)
-    return items[:_MAX_ITEMS]
+    return FeatureList(items[:_MAX_ITEMS], given.fresh_ms)
 
 
-def _failed(task: "asyncio.Task[Sequence[Item]]") -> bool:
+def _failed(task: "asyncio.Task[FeatureList]") -> bool:
     return task.done() and (task.cancelled() or task.exception() is not None)
 
 

@@ -6,8 +6,9 @@ which waiting counts. Where there is room, that is a few look-ups and one timer.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -25,18 +26,19 @@ from wicketgate.errors import (
     UpstreamUnavailable,
 )
 from wicketgate.fleet.breaker import BreakerPolicy, BreakerState, UpstreamBreaker
-from wicketgate.fleet.edge import Edge, KnownSecrets
+from wicketgate.fleet.edge import CleanListing, Edge, KnownSecrets
 from wicketgate.fleet.features import (
+    FeatureChange,
+    FeatureKind,
+    FeatureList,
     Features,
     FeatureSupport,
-    GuardedFeatures,
-    GuardedPersonal,
     HasFeatures,
-    PersonalFeatures,
 )
 from wicketgate.fleet.patience import PatientCaller, PatientDeadline
 from wicketgate.fleet.slots import CallSlots, SlotRefused
-from wicketgate.ports import SILENT, CallContext, HasPing, HasSpellings, PingAnswer, Upstream, UpstreamStatus
+from wicketgate.login.user_credentials import GrantName
+from wicketgate.ports import SILENT, CallContext, HasPing, HasSpellings, PerUser, Upstream, UpstreamStatus
 
 log = logging.getLogger("wicketgate.fleet")
 
@@ -47,12 +49,16 @@ _LOOK_S = 1.0
 """A pause can be over early, so a longer one is slept in pieces."""
 
 
+MAX_QUEUED = 256
+"""Calls that wait for a slot: more would reach their deadlines before a slot is free."""
+
+
 @dataclass(frozen=True, slots=True)
 class UpstreamLimits:
     """*listing_s*: within which a list of tools must have ended, whatever the upstream itself allows."""
 
     max_concurrent: int = 64
-    max_queued: int = 256
+    max_queued: int = MAX_QUEUED
     listing_s: float = 30.0
     breaker: BreakerPolicy = field(default_factory=BreakerPolicy)
 
@@ -95,7 +101,8 @@ class Member:
         limits = limits or UpstreamLimits()
         self.name = upstream.name
         self.upstream = upstream
-        self._edge = Edge(secrets)
+        self.edge = Edge(secrets)
+        self._tools: CleanListing[Mapping[str, Any]] = CleanListing()
         self._slots = CallSlots(limits.max_concurrent, limits.max_queued)
         self._breaker = UpstreamBreaker(limits.breaker, now, chance, pings=isinstance(upstream, HasPing))
         self._pinging: asyncio.Task[None] | None = None
@@ -103,18 +110,12 @@ class Member:
         self._now = now
         self._deadlines: set[PatientDeadline] = set()
         self._ended = False
+        self._leaving = ""
         self._idle: asyncio.Event | None = None
         self._connections = 0
         self._connected_at: float | None = None
         self._turned_away = 0
-        self.features: Features | None = None
-        if isinstance(upstream, HasFeatures):
-            features = upstream.features
-            self.features = (
-                GuardedPersonal(self.name, features, self.guarded, self._edge, self._listing_s)
-                if isinstance(features, PersonalFeatures)
-                else GuardedFeatures(self.name, features, self.guarded, self._edge, self._listing_s)
-            )
+        self.features = GuardedFeatures(self, upstream.features) if isinstance(upstream, HasFeatures) else None
 
     def state(self) -> MemberState:
         return MemberState(
@@ -129,13 +130,10 @@ class Member:
             self._turned_away,
         )
 
-    def _listing_s(self) -> float:
-        return self._limits.listing_s
-
     def masked(self, text: str) -> str:
         """Returns *text*, which may have been cut within a credential, with a mark in the place of each credential of
         the gate for this upstream."""
-        return self._edge.secrets.mask_cut(text)
+        return self.edge.secrets.mask_cut(text)
 
     def support(self) -> FeatureSupport | None:
         """The features of its server; None while that is not connected, and where it can have none."""
@@ -164,14 +162,28 @@ class Member:
 
     async def list_tools(self) -> Sequence[Mapping[str, Any]]:
         """As Upstream, but it ends: what never ends its list is UpstreamTimeout."""
+        async with self.listing("tools"):
+            self._tools = await self.edge.listed(await self.upstream.list_tools(), self._tools)
+            return self._tools.cleaned
+
+    async def list_skills(self) -> Sequence[Mapping[str, Any]]:
+        """The entries of its skills; none if it has none. As ``list_tools``."""
+        support = self.support()
+        if self.features is None or support is None or not support.skills:
+            return []
+        return (await self.features.list_all("skills")).items
+
+    @asynccontextmanager
+    async def listing(self, what: str) -> AsyncIterator[None]:
+        """Bounds the time of reading a list. Raises UpstreamTimeout."""
         listing_s = self._limits.listing_s
         try:
             async with asyncio.timeout(listing_s) as deadline:
-                return await self._edge.listing(await self.upstream.list_tools())
+                yield
         except TimeoutError:
             if not deadline.expired():
                 raise
-            raise UpstreamTimeout(f"{self.name} did not give all its tools within {listing_s:g} s.") from None
+            raise UpstreamTimeout(f"{self.name} did not give all its {what} within {listing_s:g} s.") from None
 
     def call_tool(
         self,
@@ -193,7 +205,7 @@ class Member:
     ) -> Mapping[str, Any]:
         """*run*, given its context and the time that is left, in one of the slots; over within *timeout_s*, waiting for
         a slot included, and the time in which a person is asked left out (UP-104); within *task_s*, if that is longer,
-        once the server goes on with it as a task, and with *timeout_s* anew at each progress that the caller hears
+        once the server goes on with it as a task, and with *timeout_s* again at each progress that the caller hears
         (UP-133). This is the one deadline of a call: an upstream is cancelled when it has passed. What it says is
         cleaned at the edge.
 
@@ -234,7 +246,7 @@ class Member:
                         raise
                     except (GatewayError, InputRequired) as error:
                         breaker.succeeded(ticket)
-                        if (cleaned := await self._edge.failure(error)) is not error:
+                        if (cleaned := await self.edge.failure(error)) is not error:
                             raise cleaned from None
                         raise
                     except BaseException:
@@ -245,7 +257,7 @@ class Member:
                         self._look_after()
                         raise
                     breaker.succeeded(ticket)
-                    return result if self._edge.leaves(result) else await self._edge.result(result)
+                    return result if self.edge.leaves(result) else await self.edge.result(result)
                 finally:
                     context.marks.prolong = None
                     self._deadlines.discard(deadline)
@@ -259,12 +271,13 @@ class Member:
             if not placed:
                 raise self._too_busy() from None
             if self._ended:
-                raise UpstreamLost(f"{self.name} was taken out of service while the tool ran.") from None
+                raise UpstreamLost(f"{self._leaving}; the call was ended while the tool ran.") from None
             raise UpstreamTimeout(f"{self.name} did not answer within {deadline.words}.") from None
 
     async def retire(self, drain_s: float) -> None:
-        """Take no more calls; those that run may go on for *drain_s*, and are then ended. They all have ended after."""
-        self._slots.close()
+        """Takes no more calls, because the upstream leaves the configuration. Calls that run may go on for *drain_s*,
+        and are then ended. Returns when none is left."""
+        self._close(f"{self.name} is being taken out of service")
         self._end_pings()
         if not self._slots.running:
             return
@@ -273,12 +286,19 @@ class Member:
             async with asyncio.timeout(drain_s):
                 await self._idle.wait()
         except TimeoutError:
-            self.end()
+            self._end_calls()
             await self._idle.wait()
 
-    def end(self) -> None:
-        """Take no more calls, and end those that run: their callers get UpstreamLost."""
+    def stop(self) -> None:
+        """Takes no more calls, because the gate stops, and ends those that run: their callers get UpstreamLost."""
+        self._close("The gate is stopping")
+        self._end_calls()
+
+    def _close(self, why: str) -> None:
+        self._leaving = why
         self._slots.close()
+
+    def _end_calls(self) -> None:
         self._ended = True
         for deadline in self._deadlines:
             deadline.end()
@@ -287,7 +307,7 @@ class Member:
         """*context* with a caller who is given what the upstream says, cleaned, and has time to answer; what it is
         given of progress puts the deadline off."""
         if context.caller is not SILENT:
-            return context.having(caller=self._edge.hearing(PatientCaller(context.caller, deadline)))
+            return context.having(caller=self.edge.hearing(PatientCaller(context.caller, deadline)))
         return context
 
     async def _queue(self, actor: str, timeout_s: float) -> float:
@@ -299,7 +319,7 @@ class Member:
             await self._slots.wait(actor)
         except SlotRefused:
             if self._slots.closed:
-                raise UpstreamUnavailable(f"{self.name} is being taken out of service; nothing was run.") from None
+                raise UpstreamUnavailable(f"{self._leaving}; nothing was run.") from None
             raise self._too_busy() from None
         return max(0.001, timeout_s - (self._now() - began))
 
@@ -352,20 +372,61 @@ class Member:
                 if wait_s:
                     await asyncio.sleep(min(wait_s, _LOOK_S))
                 else:
-                    self._breaker.pinged(await self._ping())
+                    self._breaker.pinged(answered=await self._pinged())
         finally:
             self._pinging = None
 
-    async def _ping(self) -> PingAnswer | None:
+    async def _pinged(self) -> bool:
+        """Pings the upstream. Returns whether it answered."""
         assert isinstance(self.upstream, HasPing)
         try:
             async with asyncio.timeout(_PING_S):
-                return await self.upstream.ping(_PING_S)
+                await self.upstream.ping(_PING_S)
         except (GatewayError, TimeoutError):
-            return None
+            return False
         except Exception:
             log.exception("%s: its ping failed unexpectedly", self.name)
-            return None
+            return False
+        return True
+
+
+class GuardedFeatures:
+    """Implements Features behind the same slots, breaker and deadlines as the tools (UP-19).
+
+    Lists are the gateway's own questions: they take no slot of a caller's.
+    """
+
+    def __init__(self, member: Member, features: Features) -> None:
+        self._member = member
+        self._features = features
+
+    @property
+    def support(self) -> FeatureSupport | None:
+        support = self._features.support
+        if support is None or not support.instructions:
+            return support
+        return replace(support, instructions=self._member.edge.secrets.certain.mask_cut(support.instructions))
+
+    @property
+    def accounts(self) -> PerUser | None:
+        return self._features.accounts
+
+    async def list_all(self, kind: FeatureKind, account: GrantName | None = None) -> FeatureList:
+        async with self._member.listing(kind):
+            found = await self._features.list_all(kind, account)
+            return replace(found, items=await self._member.edge.listing(found.items))
+
+    async def request(
+        self, method: str, params: Mapping[str, Any], context: CallContext, timeout_s: float
+    ) -> Mapping[str, Any]:
+        """Raises as ``Member.call_tool``."""
+        return await self._member.guarded(context, timeout_s, partial(self._features.request, method, params))
+
+    def follow(self, uris: frozenset[str], actor: str = "") -> None:
+        self._features.follow(uris, actor)
+
+    def watch(self, heard: Callable[[FeatureChange], None]) -> None:
+        self._features.watch(heard)
 
 
 Listing = Sequence[Mapping[str, Any]]
@@ -406,18 +467,15 @@ class MultiplexUpstream:
     async def list_tools(self, names: Collection[str] | None = None) -> dict[str, Listing | GatewayError]:
         """Definitions by upstream name; an upstream that fails gives its error, the others their tools."""
         chosen = [member for name, member in self.members.items() if names is None or name in names]
-        listings = await asyncio.gather(*map(_list_one, chosen))
+        listings = await asyncio.gather(*(_or_error(member.list_tools) for member in chosen))
         return {member.name: listing for member, listing in zip(chosen, listings, strict=True)}
 
     async def list_skills(self, names: Collection[str] | None = None) -> dict[str, Listing | GatewayError]:
         """Entries of skills by upstream name, as ``list_tools``; none of an upstream that is not connected."""
         chosen = [member for name, member in self.members.items() if names is None or name in names]
-        known = [(member, support) for member in chosen if (support := member.support()) is not None]
-        having = [member for member, support in known if support.skills]
-        listings = await asyncio.gather(*map(_skills_of, having))
-        return {member.name: [] for member, _ in known} | {
-            member.name: listing for member, listing in zip(having, listings, strict=True)
-        }
+        known = [member for member in chosen if member.support() is not None]
+        listings = await asyncio.gather(*(_or_error(member.list_skills) for member in known))
+        return {member.name: listing for member, listing in zip(known, listings, strict=True)}
 
     def member(self, server: str) -> Member:
         """Raises UpstreamUnavailable for a server that is not there."""
@@ -435,16 +493,9 @@ def by_name(members: Sequence[Member]) -> Mapping[str, Member]:
     return found
 
 
-async def _skills_of(member: Member) -> Listing | GatewayError:
-    assert member.features is not None
+async def _or_error(list_all: Callable[[], Awaitable[Listing]]) -> Listing | GatewayError:
+    # Called here: a task that is cancelled before it runs would leave a coroutine that was made outside.
     try:
-        return await member.features.list_all("skills")
-    except GatewayError as error:
-        return error
-
-
-async def _list_one(member: Member) -> Listing | GatewayError:
-    try:
-        return await member.list_tools()
+        return await list_all()
     except GatewayError as error:
         return error

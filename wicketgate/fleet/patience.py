@@ -52,7 +52,7 @@ class PatientDeadline:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        # Somebody else may have cancelled the task too.
+        # Someone else may have cancelled the task too.
         if self.expired and self._task.uncancel() <= self._cancelling and kind is asyncio.CancelledError:
             raise TimeoutError from error
 

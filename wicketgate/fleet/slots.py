@@ -1,8 +1,9 @@
 """The slots for the calls of one upstream (UP-17, UP-18, UP-60).
 
-A free slot goes to the actor who holds the fewest, then to the one who waits longest. No actor gets more than its share
-of them: those that last as long as they may would otherwise leave nothing to others until their end. When no more may
-wait, room is taken from the actor with most waiting calls, the newest first: a crowd of one cannot keep another out.
+A free slot goes to the actor who holds the fewest; of equals, to one that did not get the last slot, then to the one
+who waits longest. No actor gets more than its share of them: those that last as long as they may would otherwise leave
+nothing to others until their end. When no more may wait, room is taken from the actor with most waiting calls, the
+newest first: a crowd of one cannot keep another out.
 """
 
 import asyncio
@@ -38,6 +39,7 @@ class CallSlots:
         self._held: dict[str, int] = {}
         # In the order of being served: the actor who got a slot last stands last.
         self._queues: OrderedDict[str, deque[Waiting]] = OrderedDict()
+        self._last = ""
         self.closed = False
         self.running = 0
         self.waiting = 0
@@ -86,6 +88,7 @@ class CallSlots:
                 self._refuse_newest(actor)
 
     def _take(self, actor: str, weight: int) -> None:
+        self._last = actor
         self.running += weight
         self._held[actor] = self._held.get(actor, 0) + weight
 
@@ -94,7 +97,7 @@ class CallSlots:
 
     def _fill(self) -> None:
         while self._queues and self.running < self.most:
-            actor = min(self._queues, key=lambda waiting: self._held.get(waiting, 0))
+            actor = min(self._queues, key=lambda waiting: (self._held.get(waiting, 0), waiting == self._last))
             slot, weight = self._queues[actor][0]
             if not self._may_take(actor, weight):
                 return  # and no other may pass: they hold more

@@ -2,7 +2,7 @@
 EXEC-29)."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
@@ -15,7 +15,7 @@ from wicketgate.catalog.tool_id import parse_tool_id, tool_names
 from wicketgate.errors import CatalogError, ViewFailed
 from wicketgate.gateway.options import TokenCost
 from wicketgate.gateway.snapshot import Snapshot
-from wicketgate.heavy_work import in_line
+from wicketgate.heavy_work import run_queued
 from wicketgate.ports import Artifact, ArtifactStore, PutOutcome
 from wicketgate.results.envelope import ResultEnvelope
 from wicketgate.results.firewall import (
@@ -53,15 +53,11 @@ class Execution:
     meta: Mapping[str, Any] = field(default_factory=dict)
 
 
-def _sealing_of(result: Mapping[str, Any], owner: str) -> Callable[[Callable[[], Sealed]], Awaitable[Sealed]]:
-    """The place where a result of this size is sealed."""
+async def _sealed(seal: Callable[[], Sealed], result: Mapping[str, Any], owner: str) -> Sealed:
+    """The result of *seal*, off the loop if it takes long: hashing alone takes half a millisecond a megabyte."""
     if not is_bulky(result):
-        return _at_once
-    return partial(in_line, actor=owner) if is_very_bulky(result) else asyncio.to_thread
-
-
-async def _at_once(seal: Callable[[], Sealed]) -> Sealed:
-    return seal()
+        return seal()
+    return await run_queued(seal, owner) if is_very_bulky(result) else await asyncio.to_thread(seal)
 
 
 class NamedLink(NamedTuple):
@@ -82,20 +78,18 @@ class Archive:
     ) -> Execution:
         """Seal an upstream's result and store its artifacts. Never fails: the tool has run, so its answer goes out."""
         seal = partial(seal_result, result, item.id, item.upstream_name, self._tokens, provenance=provenance)
-        # Off the loop: hashing alone takes half a millisecond a megabyte.
-        sealing = _sealing_of(result, owner)
-        sealed = await sealing(seal)
+        sealed = await _sealed(seal, result, owner)
         # The first is what a model reads on in, so it is stored last: in a full store the others give way to it.
         parts = [artifact for artifact in reversed(sealed.artifacts) if not _is_index(artifact)]
         not_stored = await self._store(parts, owner)
         if not_stored:
             seal = partial(seal, not_stored=not_stored)
-            sealed = await sealing(seal)
+            sealed = await _sealed(seal, result, owner)
         # The index lists what was stored, so only the last envelope's own is the one to store.
         no_index = await self._store([artifact for artifact in sealed.artifacts if _is_index(artifact)], owner)
         if no_index:
             seal = partial(seal, not_stored={**not_stored, **no_index})
-            sealed = await sealing(seal)
+            sealed = await _sealed(seal, result, owner)
         for link in resource_links(result):
             await self._artifacts.put(owner, Artifact(f"link:{link}", "text/uri-list", item.server, item.id.encode()))
         cost = TokenCost(sealed.shown_tokens, sealed.raw.tokens)

@@ -61,7 +61,7 @@ class GroupedCatalog:
     def root(self, seen: Seen) -> tuple[ChoiceCard, ...]:
         """The cards of ``/``, in their order; kept for as many as were asked last."""
         if (known := self._roots.get(seen)) is not None:
-            with suppress(KeyError):  # another thread may have dropped it meanwhile
+            with suppress(KeyError):  # another thread may have dropped it in the meantime
                 self._roots.move_to_end(seen)
             return known
         made = self._roots[seen] = self._make_root(seen)

@@ -85,7 +85,7 @@ class AuditRecord(msgspec.Struct, frozen=True):
 
 
 class Watch(Protocol):
-    """Somebody who follows all operations. Must not wait or fail."""
+    """Someone who follows all operations. Must not wait or fail."""
 
     def now(self) -> float:
         """Seconds since the epoch."""

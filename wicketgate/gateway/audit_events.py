@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from wicketgate.gateway.audit import AuditedOperation, Auditor, AuditOutcome, AuditRecord, Watch, approval_mark
 from wicketgate.log_text import correlation_id
-from wicketgate.login.counts import ExchangeEvent, ExchangeOutcome
+from wicketgate.login.login_flow import ExchangeEvent, ExchangeOutcome
 from wicketgate.ports import CallContext
 from wicketgate.random_ids import random_id
 
@@ -38,7 +38,7 @@ _WATCHED = ("approval", "reload", "server", "accept")
 
 @dataclass(frozen=True, slots=True)
 class DecidedCall:
-    """The call that somebody decided on: its actor, the digest of the tool's definition, its arguments, and who has to
+    """The call that someone decided on: its actor, the digest of the tool's definition, its arguments, and who has to
     approve it, empty for the caller. *by*: those of them that the decider was. *complete*: nobody else has to."""
 
     actor: str
@@ -73,7 +73,7 @@ class AuditEvents:
             return
         if self._window is None:
             self._window = asyncio.get_running_loop().call_later(WINDOW_S, self.end_window)
-        # Who has a known key is worth a record, whatever strangers do meanwhile. Their number is that of the keys.
+        # Who has a known key is worth a record, whatever strangers do. Their number is that of the keys.
         recorded, counted = (self._by_key, key_id) if key_id else (self._by_source, source)
         if recorded[counted] >= PER_SOURCE or (not key_id and recorded.total() >= IN_ALL):
             self._left_out += 1
@@ -97,15 +97,11 @@ class AuditEvents:
     ) -> None:
         """A decision came with a request, or *on* a call of the desk. *refusal* says why nothing runs by it, empty if
         the decider agreed."""
-        identity = context.identity
         digest = self._auditor.digest(on.args) if self._auditor is not None and on is not None else ""
         self._record(
             "approval",
             "allowed" if not refusal else "denied",
-            actor=identity.actor,
-            key_id=identity.key_id,
-            source=context.source,
-            correlation_id=context.correlation_id,
+            **_caller_in(context),
             tool_id=tool_id,
             approval=approval_mark(approval_id),
             arguments=digest,
@@ -149,14 +145,10 @@ class AuditEvents:
         tool_id: str = "",
     ) -> None:
         """An operator did something to *server*; *detail* says it in words of this program."""
-        identity = context.identity
         self._record(
             operation,
             outcome,
-            actor=identity.actor,
-            key_id=identity.key_id,
-            source=context.source,
-            correlation_id=context.correlation_id,
+            **_caller_in(context),
             server=server[:_MAX_NAME],
             tool_id=tool_id[:_MAX_NAME],
             detail=detail,
@@ -175,3 +167,8 @@ class AuditEvents:
             self._auditor.record_soon(record)
         if self._watch is not None and operation in _WATCHED:
             self._watch.note(record)
+
+
+def _caller_in(context: CallContext) -> dict[str, str]:
+    identity, trace = context.identity, context.correlation_id
+    return {"actor": identity.actor, "key_id": identity.key_id, "source": context.source, "correlation_id": trace}

@@ -31,7 +31,7 @@ from wicketgate.catalog.tool_id import Visible, namespace_of
 from wicketgate.gateway.first_logins import FirstLogins, card_of
 from wicketgate.gateway.learning import Learning
 from wicketgate.gateway.snapshot import LARGE, Snapshot
-from wicketgate.heavy_work import in_line
+from wicketgate.heavy_work import run_queued
 from wicketgate.ports import CallContext
 from wicketgate.tokens import TokenCounter
 
@@ -123,7 +123,7 @@ class Browsing:
             # The learned words change while the thread reads.
             fixed = None if learned is None else weights_for(query, learned)
             ranking = partial(ranked, router, query, k, visible, learned=fixed)
-            found = await in_line(ranking, context.identity.actor)
+            found = await run_queued(ranking, context.identity.actor)
             if self._in_force() == in_force:
                 return found
             await self.prepare(context)
@@ -161,7 +161,7 @@ class Browsing:
         return replace(browse, cards=(*browse.cards, *named), written=None) if named else browse
 
     async def preview(self, query: str, context: CallContext) -> tuple[Browse, Ranking]:
-        """As ``query`` gives it best first, with the reasons, and nothing is remembered of it: for whoever looks
+        """As ``query`` gives it best first, with the reasons, and nothing is remembered of it: for anyone who looks
         at what a model would get."""
         ranking = await self.rank_explained(query, MOST_SHOWN, context)
         return (await self._answer(_scores(ranking), None, context, stable=False))[0], ranking
@@ -183,11 +183,13 @@ class Browsing:
             return Browse((card_of(parts[0]),), spared_chars=audience.definition_chars)
         cards = audience.cards_at(parts)
         if self.is_stable(context):
-            cards = await self._in_session_order(snapshot.catalog, cards, context)
+            cards = self._in_session_order(snapshot.catalog, cards, context)
         if is_root(parts):
             cards = (*cards, *map(card_of, waiting))
         elif len(cards) == 1:
-            text, hint = answer_text(cards, await _calls(snapshot, cards[0]), self._tokens)
+            text, hint = answer_text(
+                cards, await _calls(snapshot, cards[0]), self._tokens, snapshot.catalog.line_tokens
+            )
             return Browse(cards, hint, audience.definition_chars, text)
         return Browse(cards, spared_chars=audience.definition_chars)
 
@@ -202,12 +204,10 @@ class Browsing:
         """True where the cards of this caller's sessions keep their order (BROWSE-27)."""
         return self._cache_stable if context.cache_stable is None else context.cache_stable
 
-    async def mark_seen(self, item: SelectableItem, context: CallContext) -> None:
+    def mark_seen(self, item: SelectableItem, context: CallContext) -> None:
         """Note that this session has been sent the definition of *item*, or has run it."""
         if self.is_stable(context):
-            await self._sessions.update(
-                context.session, [item.id], lambda seen: (None, seen.hydrated(item.id, item.digest))
-            )
+            self._sessions.update(context.session, lambda seen: (None, seen.hydrated(item.id, item.digest)))
 
     async def _answer(
         self, ranked: Sequence[tuple[str, float]], top_k: int | None, context: CallContext, *, stable: bool
@@ -218,7 +218,7 @@ class Browsing:
         scores = [score for _, score in ranked]
         most = count_deserved(scores) if top_k is None else top_k
         best = [catalog.card(tool_id, score) for tool_id, score in ranked[:most]]
-        cards = await self._in_session_order(catalog, best, context) if stable else tuple(best)
+        cards = self._in_session_order(catalog, best, context) if stable else tuple(best)
         # A hint is for what the order or the scores do not tell.
         named = [card.id for card in best[:NAMED_BEST]] if stable else []
         elsewhere = None
@@ -227,19 +227,18 @@ class Browsing:
         forms = hints(named, elsewhere) if ranked else iter([NOTHING_MATCHES])
         if best and elsewhere is None:
             forms = with_calls(forms, await _calls(snapshot, best[0]))
-        text, hint = answer_text(cards, forms, self._tokens)
+        text, hint = answer_text(cards, forms, self._tokens, catalog.line_tokens)
         # A card that was not sent before is the one that was made above.
         made = {card.id: card for card in best}
         seen = frozenset(card.id for card in cards if card.id in made and card is not made[card.id])
         return Browse(cards, hint, audience.definition_chars, text, seen), [card.id for card in best]
 
-    async def _in_session_order(
+    def _in_session_order(
         self, catalog: Catalog, cards: Sequence[ChoiceCard], context: CallContext
     ) -> tuple[ChoiceCard, ...]:
-        tools = (card for card in cards if card.kind != "internal")
-        digests = {card.id: item.digest for card in tools if (item := catalog.get(card.id)) is not None}
-        ids = [card.id for card in cards]
-        return await self._sessions.update(context.session, ids, lambda seen: cache_order(seen, cards, digests))
+        items = catalog.items
+        digests = {card.id: items[card.id].digest for card in cards if card.id in items}
+        return self._sessions.update(context.session, lambda seen: cache_order(seen, cards, digests))
 
 
 async def _calls(snapshot: Snapshot, card: ChoiceCard) -> Iterator[str]:

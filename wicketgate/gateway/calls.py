@@ -18,6 +18,7 @@ from wicketgate.access.identity import Identity
 from wicketgate.access.policy import AccessPolicy, Denied, Hidden, NeedsApproval
 from wicketgate.call_state import Found, Key, QuotaStore, ResultStore
 from wicketgate.catalog.catalog import Catalog
+from wicketgate.catalog.graph import server_of
 from wicketgate.catalog.selectable import SelectableItem
 from wicketgate.catalog.skills import FILE_ARGUMENT, MAIN_FILE, as_tool_result, read_skill
 from wicketgate.errors import (
@@ -36,7 +37,7 @@ from wicketgate.errors import (
 )
 from wicketgate.fleet.member import Member, MultiplexUpstream
 from wicketgate.gateway.audited_call import AuditedCall
-from wicketgate.gateway.call_memory import ResultCache
+from wicketgate.gateway.call_memory import result_key
 from wicketgate.gateway.logins import Logins
 from wicketgate.gateway.options import CallPolicy, RuntimePolicies, with_fate
 from wicketgate.gateway.plugin_chain import PluginChain
@@ -45,8 +46,8 @@ from wicketgate.gateway.quota import Quota
 from wicketgate.gateway.server_words import ServerWords, StillAllowed
 from wicketgate.gateway.skill_files import admit_file
 from wicketgate.gateway.snapshot import Snapshot
+from wicketgate.login.login_flow import NoWaiting
 from wicketgate.login.user_credentials import GrantName
-from wicketgate.login.waiting import NoWaiting
 from wicketgate.mcp_names import URL_ELICITATION_REQUIRED
 from wicketgate.plugin_api import Request
 from wicketgate.ports import TOOL_CHANGED, Approver, CallContext, PendingCall, PerUser, own_approver
@@ -111,20 +112,28 @@ class Calls:
         self._logins = logins or Logins(NoWaiting())
         self._policies = policies
         self._plugins = plugins
-        self._cache = ResultCache(results)
+        self._results = results
         self._now = now
         self._quota = Quota(quota, per_actor=policies.per_actor, per_tool=policies.per_tool)
 
     def use(self, policies: RuntimePolicies) -> None:
-        """Apply other policies from now on; calls under way end under those they began with. Await ``forget_results``
-        afterwards."""
+        """Apply other policies from now on; calls under way end under those they began with."""
         self._policies = policies
         self._quota.limit(policies.per_actor, policies.per_tool)
-        self._cache.stale()
+        self._results.clear()
 
-    async def forget_results(self) -> None:
+    def forget_results(self) -> None:
         """Called at each refresh: tools that announce a change may also answer differently."""
-        await self._cache.clear()
+        self._results.clear()
+
+    def _refuse_if_connecting(self, tool_id: str, snapshot: Snapshot, access: AccessPolicy, identity: Identity) -> None:
+        """Raises UpstreamUnavailable if *tool_id* is of a server that has given no tools yet, which this caller may
+        know."""
+        name = server_of(tool_id)
+        member = self._fleet.members.get(name)
+        is_new = member is not None and member.upstream.status.phase == "connecting" and name not in snapshot.listings
+        if is_new and access.may_know(identity, name):
+            raise UpstreamUnavailable(f"{name} is still connecting. Try again in a moment.", path=tool_id) from None
 
     async def call(
         self,
@@ -145,6 +154,7 @@ class Calls:
             item = snapshot.find(tool_id, access, identity, for_app=for_app)
         except HydrateFailed:
             note.hidden = snapshot.hides(tool_id, access, identity)
+            self._refuse_if_connecting(tool_id, snapshot, access, identity)
             raise
         note.tool_id, note.server = item.id, item.server
         if context.on_tool is not None:
@@ -174,7 +184,7 @@ class Calls:
             # A further attempt would need a further approval: the server's questions come in the middle of the call.
             answers = None if decides else context.answers
             context = context.having(answers=answers, asked_in_line=lambda: True)
-            # A person may take long, and the caller decides how long: what was forbidden meanwhile does not run.
+            # A person may take long, and the caller decides how long: what was forbidden in the meantime does not run.
             await still_allowed("approval_refused")
         # Quota: counted once, however often the call is tried.
         await self._quota.take(identity.actor, item.id, item.names)
@@ -288,7 +298,7 @@ class Calls:
         if policy.caches(item.upstream_name):
             key = await self._key(catalog, item, request.arguments, context, policy)
         if key is not None:
-            found = await self._cache.get(key)
+            found = self._results.get(key)
             if found.result is not None:
                 note.cached = note.answered = True
                 return found.result
@@ -298,26 +308,19 @@ class Calls:
             raise UpstreamLost(CLAIMED, path=item.id)
         if may_write and note.recorded:
             await note.intend()
+        # The server, tried again where that cannot do a thing twice, and after a login that the call needs first.
         repeatable = policy.is_repeatable(item, redirected=redirected)
         send = partial(self._with_retries, policy, item, request.arguments, repeatable)
-
-        async def again() -> Mapping[str, Any]:
-            """The same after a login, of which nothing was made when it was found to be missing."""
-            if ServerWords.none_in(context):
-                return await send(context.having(marks=note.marks))
-            return await self._words(request, asked_for, context, note, still_allowed).around(context, send)
-
-        # The server, tried again where that cannot do a thing twice.
+        if ServerWords.none_in(context):
+            run = partial(send, context.having(marks=note.marks))
+        else:
+            run = partial(self._words(request, asked_for, context, note, still_allowed).around, context, send)
         began = self._now() if note.recorded else 0.0
         try:
             try:
-                if ServerWords.none_in(context):
-                    result = await send(context.having(marks=note.marks))
-                else:
-                    words = self._words(request, asked_for, context, note, still_allowed)
-                    result = await words.around(context, send)
+                result = await run()
             except ConnectRequired as need:
-                result = await self._logins.after(need, context, again, still_allowed)
+                result = await self._logins.after(need, context, run, still_allowed)
             finally:
                 if note.recorded:
                     note.upstream_s = self._now() - began
@@ -327,8 +330,8 @@ class Calls:
             raise
         note.answered = True
         note.tool_error = bool(result.get("isError"))
-        if key is not None and not note.marks.questioned and not is_bulky(result):
-            await self._cache.put(key, result, policy.cache_ttl_s, found.since)
+        if key is not None and not note.tool_error and not note.marks.questioned and not is_bulky(result):
+            self._results.put(key, result, policy.cache_ttl_s, found.since)
         return result
 
     async def _key(
@@ -350,7 +353,7 @@ class Calls:
             if account is None:
                 return None
         shared = policy.cache_shared and account is None
-        return self._cache.key(catalog, item, arguments, context, shared=shared, account=account)
+        return result_key(catalog, item, arguments, context, shared=shared, account=account)
 
     async def _with_retries(
         self,

@@ -3,7 +3,7 @@ that match no tool looked for."""
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from wicketgate.access.policy import AccessPolicy
 from wicketgate.catalog.catalog import Catalog
@@ -25,7 +25,7 @@ class CatalogChanges:
         fleet: MultiplexUpstream,
         options: RuntimeOptions,
         in_force: Callable[[], tuple[AccessPolicy, RuntimePolicies]],
-        forget_results: Callable[[], Awaitable[None]],
+        forget_results: Callable[[], None],
     ) -> None:
         policies = options.policies
         self._fleet = fleet
@@ -71,7 +71,7 @@ class CatalogChanges:
             return await self.keeper.refresh(upstreams)
         finally:
             self._notify_if_changed(before)
-            await self._forget_results()
+            self._forget_results()
             await self._look_for_unmatched()
 
     async def rearrange(
@@ -87,7 +87,6 @@ class CatalogChanges:
         if rights_changed:
             for changed in self._access_watchers:
                 changed()
-        await self._forget_results()
         await self._look_for_unmatched()
 
     def refresh_soon(self, server: str) -> None:

@@ -23,9 +23,9 @@ from wicketgate.catalog.selectable import SOURCE_KEY, UPSTREAM_NAME_KEY
 from wicketgate.catalog.skills import SkillEntry, steady
 from wicketgate.errors import CatalogError, GatewayError
 from wicketgate.fleet.member import Listing, Member, MultiplexUpstream
+from wicketgate.gateway.offer_screening import log_screened
 from wicketgate.gateway.options import HeapKeeper
 from wicketgate.gateway.plugin_chain import PluginChain, PluginFailed
-from wicketgate.gateway.screening_log import log_screened
 from wicketgate.gateway.snapshot import LARGE, Snapshot
 from wicketgate.tokens import TokenCounter
 
@@ -94,19 +94,19 @@ class CatalogKeeper:
         fleet: MultiplexUpstream,
         tokens: TokenCounter,
         *,
-        naming: Naming | None = None,
-        heap: HeapKeeper | None = None,
-        plugins: PluginChain | None = None,
-        pins: PinPolicy | None = None,
-        words: SaidWords | None = None,
+        naming: Naming,
+        heap: HeapKeeper | None,
+        plugins: PluginChain | None,
+        pins: PinPolicy,
+        words: SaidWords,
     ) -> None:
         self._fleet = fleet
         self._tokens = tokens
-        self._naming = naming or Naming()
+        self._naming = naming
         self._heap = heap
         self._plugins = plugins
-        self._screening = _Screening(pins or PinPolicy())
-        self._words = words or SaidWords()
+        self._screening = _Screening(pins)
+        self._words = words
         self._spellings: Mapping[str, tuple[str, ...]] = {}
         self._pending: dict[str, Listing] = {}
         self._skills: Mapping[str, Listing] = {}
@@ -129,7 +129,9 @@ class CatalogKeeper:
             fresh = {name: answer for name, answer in answers.items() if not isinstance(answer, GatewayError)}
             self._pending.update(fresh)
             async with self._building:
-                await self._take_over(failed, await asyncio.to_thread(_entries, skills))
+                has_skills = any(skills.values())
+                entries = await asyncio.to_thread(_entries, skills) if has_skills else _entries(skills)
+                await self._take_over(failed, entries)
             snapshot = self.snapshot
             for name, reason in failed.items():
                 log.warning("upstream %s: tools not refreshed: %s", name, reason)
@@ -163,7 +165,7 @@ class CatalogKeeper:
             screened = before.screened
             # All that can fail or wait.
             if rebuilt:
-                catalog = await self._build(listings, skills, catalog, naming, screening, words)
+                catalog = await asyncio.to_thread(self._built, listings, skills, catalog, naming, screening, words)
                 screened = await asyncio.to_thread(screening.of_all, listings)
             elif words != self._words:
                 catalog = await asyncio.to_thread(catalog.saying, words)
@@ -188,12 +190,16 @@ class CatalogKeeper:
         self._pending = {}
         before = self.snapshot
         troubles = {**before.troubles, **failed}
-        skills = await asyncio.to_thread(self._skills_with, fresh_skills)
+        # Off the loop: comparing and building take seconds for a large catalog, and calls go on in the meantime.
+        skills = self._skills
+        if any((*fresh_skills.values(), *skills.values())):
+            skills = await asyncio.to_thread(self._skills_with, fresh_skills)
         if not waiting and skills is self._skills:
             self.snapshot = before.with_troubles(troubles)
             return
-        # Off the loop: comparing and building take seconds for a large catalog, and calls go on meanwhile.
-        changed = await asyncio.to_thread(_changed, waiting, before.listings)
+        changed: Mapping[str, Listing] = {}
+        if any(listing is not before.listings.get(name) for name, listing in waiting.items()):
+            changed = await asyncio.to_thread(_changed, waiting, before.listings)
         for name in waiting:
             troubles.pop(name, None)
         spellings = self._fleet.spellings()
@@ -206,12 +212,12 @@ class CatalogKeeper:
         catalog, listings = before.catalog, dict(before.listings)
         if skills is not self._skills:
             try:
-                catalog = await self._build(listings, skills, catalog)
+                catalog = await asyncio.to_thread(self._built, listings, skills, catalog)
             except CatalogError as error:
                 log.error("skills not refreshed: %s", error)
                 skills = self._skills
         try:
-            catalog = await self._build({**listings, **changed}, skills, catalog)
+            catalog = await asyncio.to_thread(self._built, {**listings, **changed}, skills, catalog)
             listings.update(changed)
         except CatalogError as error:
             if len(changed) <= 1:
@@ -219,7 +225,7 @@ class CatalogKeeper:
             else:
                 for name, listing in changed.items():
                     try:
-                        catalog = await self._build({**listings, name: listing}, skills, catalog)
+                        catalog = await asyncio.to_thread(self._built, {**listings, name: listing}, skills, catalog)
                         listings[name] = listing
                     except CatalogError as collision:
                         troubles[name] = str(collision)
@@ -247,7 +253,7 @@ class CatalogKeeper:
         if self._heap and catalog is not before.catalog and len(catalog.items) > LARGE:
             self._heap.settle()
 
-    async def _build(
+    def _built(
         self,
         listings: Mapping[str, Listing],
         skills: Mapping[str, Listing],
@@ -256,25 +262,8 @@ class CatalogKeeper:
         screening: _Screening | None = None,
         words: SaidWords | None = None,
     ) -> Catalog:
-        return await asyncio.to_thread(
-            self._built,
-            listings,
-            skills,
-            previous,
-            naming or self._naming,
-            screening or self._screening,
-            self._words if words is None else words,
-        )
-
-    def _built(
-        self,
-        listings: Mapping[str, Listing],
-        skills: Mapping[str, Listing],
-        previous: Catalog,
-        naming: Naming,
-        screening: _Screening,
-        words: SaidWords,
-    ) -> Catalog:
+        """Run in a thread. Without *naming*, *screening* and *words*, those in force are used."""
+        naming, screening = naming or self._naming, screening or self._screening
         # Before the plugins: what is compared with a pin is what the upstream declared.
         listings = {name: screening.of(name, listing).kept for name, listing in listings.items()}
         if self._plugins is not None:
@@ -295,7 +284,7 @@ class CatalogKeeper:
             infer=naming.inferred,
             unnamed=self._fleet.unnamed,
             taken=naming.configured,
-            words=words,
+            words=self._words if words is None else words,
             spellings=self._spellings,
         )
 

@@ -10,8 +10,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 
 from wicketgate.access.identity import Identity
-from wicketgate.access.policy import AccessPolicy, Hidden
+from wicketgate.access.policy import AccessPolicy
 from wicketgate.catalog.card import ChoiceCard
+from wicketgate.catalog.graph import server_of
 from wicketgate.errors import CatalogError, ConnectRequired, GatewayError, HydrateFailed
 from wicketgate.fleet.member import Member, MultiplexUpstream
 from wicketgate.gateway.audited_call import AuditedCall
@@ -67,11 +68,13 @@ class FirstLogins:
     def shown_to(self, identity: Identity) -> Sequence[str]:
         """The names of those that wait which this caller may know."""
         waiting = self.waiting()
-        return [name for name in waiting if self._may_know(name, identity)] if waiting else ()
+        return [name for name in waiting if self._access().may_know(identity, name)] if waiting else ()
 
     def unread(self, identity: Identity) -> Sequence[str]:
         """The names of all servers without tools so far that this caller may know, waiting ones included."""
-        return [name for name in self._fleet.members if not self._in_force(name) and self._may_know(name, identity)]
+        return [
+            name for name in self._fleet.members if not self._in_force(name) and self._access().may_know(identity, name)
+        ]
 
     async def look(self, context: CallContext) -> None:
         """Have the tools of each server that waits, and at which this caller has an account. Never raises; what takes
@@ -94,7 +97,7 @@ class FirstLogins:
         """Have the tools of the server that *asked_for*, a tool's id or path, is of, if that waits: this caller's
         account is the first. Returns its name, empty if there is no such server. Raises ConnectRequired, and as
         ``PerUser.connect``."""
-        name = asked_for.lstrip("/").partition("/")[0].partition(":")[0]
+        name = server_of(asked_for)
         if name not in self.shown_to(context.identity):
             return ""
         await self._per_user[name].connect(context.identity)
@@ -166,14 +169,6 @@ class FirstLogins:
         if not upstream.waits:
             # An account without a tool has been looked at too.
             self._read_once[name] = upstream
-
-    def _may_know(self, name: str, identity: Identity) -> bool:
-        of_server = f"tools:{name}:"
-        if not identity.allows(f"{of_server}*") and not any(
-            each.startswith(of_server) for each in identity.permissions
-        ):
-            return False
-        return not isinstance(self._access().rules_on_all_of(identity, name), Hidden)
 
 
 async def _allowed() -> None:

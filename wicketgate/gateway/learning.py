@@ -8,17 +8,17 @@ store.
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 from wicketgate.catalog.learned_words import (
+    MAX_ACTOR_TOOLS,
     ActorWords,
     Learned,
     Lesson,
     OwnAndShared,
     SharedWords,
-    ToolWords,
     words_to_learn,
 )
 from wicketgate.ports import CallContext, LearnedRows, LearnedStore, owner_of
@@ -28,8 +28,6 @@ log = logging.getLogger("wicketgate.learning")
 LearnScope = Literal["off", "actor", "all"]
 """``actor``: each actor's own runs count. ``all``: also what several actors have in common."""
 
-LEARN_SCOPES: tuple[LearnScope, ...] = get_args(LearnScope)
-
 _BROWSES = 4
 _MAX_AGE_S = 3_600.0
 _MAX_SESSIONS = 2_000
@@ -38,6 +36,8 @@ _MAX_WAITING = 1_000
 _LOOK_AGAIN_S = 10.0
 _TRY_AGAIN_S = 1.0
 _ROWS_A_TURN = 100
+_MOST_NEW = MAX_ACTOR_TOOLS // 10
+"""New rows, or a tenth of all if that is more, after which the store is read whole again."""
 
 
 @dataclass(slots=True)
@@ -128,6 +128,8 @@ class Learning:
         self._waiting: list[Lesson] = []
         self._keeping: asyncio.Task[None] | None = None
         self._version = 0
+        self._read_whole = 0
+        self._read_new = 0
         self._looked_at = float("-inf")
         self._actors: dict[str, ActorWords] = {}
         self._shared: SharedWords | None = None
@@ -235,7 +237,9 @@ class Learning:
         lessons, self._waiting = self._waiting, []
         self._looked_at = self._store.now()
         try:
-            changed = await self._store.learn(lessons, self._version)
+            # Without the words that all share, everything is read again.
+            since = 0 if self._scope == "all" and self._shared is None else self._version
+            changed = await self._store.learn(lessons, since)
             if changed is not None:
                 await self._take(changed)
         except Exception:
@@ -245,38 +249,32 @@ class Learning:
             self.dropped += len(lessons)
             return False
         self._failed = False
-        if changed is None:
-            kept = [*lessons, *self._waiting] if self._patient else []
-            self.dropped += len(lessons) + len(self._waiting) - len(kept[:_MAX_WAITING])
+        left = lessons if changed is None else changed.left
+        if left:
+            kept = [*left, *self._waiting] if self._patient else []
+            self.dropped += len(left) + len(self._waiting) - len(kept[:_MAX_WAITING])
             self._waiting = kept[:_MAX_WAITING]
-        return changed is not None
+        return changed is not None and not left
 
     async def _take(self, changed: LearnedRows) -> None:
-        # In turns: there may be thousands, and nothing else writes here meanwhile.
-        actors = {} if changed.whole else self._actors
-        shared = SharedWords(actors) if changed.whole else self._shared
-        if self._scope != "all":
-            shared = None
-        elif shared is None:
-            shared = SharedWords(actors)
-            async for actor, tool_id, words in _in_turns(
-                [(a, *each) for a, own in actors.items() for each in own.items()]
-            ):
-                shared.note(actor, tool_id, ToolWords(), words)
-        async for actor, tool_id, words in _in_turns(changed.rows):
+        if changed.whole:
+            actors: dict[str, ActorWords] = {}
+            shared = SharedWords(actors) if self._scope == "all" else None
+            self._read_whole, self._read_new = len(changed.rows), 0
+        else:
+            actors, shared = self._actors, self._shared
+        for number, (actor, tool_id, words) in enumerate(changed.rows, 1):
             own = actors.get(actor)
             if own is None:
                 own = actors[actor] = ActorWords()
             former = own.get(tool_id)
+            self._read_new += not changed.whole and not former.runs
             own.put(tool_id, words)
             if shared is not None:
                 shared.note(actor, tool_id, former, words)
-        self._version, self._actors = changed.version, actors
+            if number % _ROWS_A_TURN == 0:  # there may be thousands
+                await asyncio.sleep(0)
+        # The store does not report what it evicts.
+        is_stale = self._read_new > max(_MOST_NEW, self._read_whole // 10)
+        self._version, self._actors = 0 if is_stale else changed.version, actors
         self._shared = shared if self._scope == "all" else None
-
-
-async def _in_turns(rows: Sequence[tuple[str, str, ToolWords]]) -> AsyncIterator[tuple[str, str, ToolWords]]:
-    for number, row in enumerate(rows, 1):
-        yield row
-        if number % _ROWS_A_TURN == 0:
-            await asyncio.sleep(0)

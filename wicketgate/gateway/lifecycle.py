@@ -2,7 +2,7 @@
 
 Start-up never waits for a slow server: each has its turn or misses it, and joins later by itself. Upstreams may come
 and go while it runs. The catalog is refreshed when an upstream connects or says that its tools changed: one refresh at
-a time for each upstream, and one more if it changed meanwhile. An upstream that did not give its tools is asked again
+a time for each upstream, and one more if it changed. An upstream that did not give its tools is asked again
 after a while.
 """
 
@@ -173,22 +173,35 @@ class Lifecycle:
 
         wait_s = self._start_deadline_s if self._fleet.members else 0
         deadline = asyncio.get_running_loop().call_later(wait_s, enough)
-        async with asyncio.TaskGroup() as self._group:
-            self._refresher.open(self._begin)
-            self._begin(self.reports.watch(), "reports on upstreams")
-            for member in self._fleet.members.values():
-                self._start(member)
-            try:
-                yield
-            finally:
-                self._stopping = True
-                deadline.cancel()
-                self._refresher.close()
-                await self._runtime.aclose()
-                self._refresher.close()
-                if self._ended is not None:
-                    self._ended.cancel()
-                await cancel_in_turns(list(self._tasks))
+        raised: BaseException | None = None
+        try:
+            async with asyncio.TaskGroup() as self._group:
+                self._refresher.open(self._begin)
+                self._begin(self.reports.watch(), "reports on upstreams")
+                for member in self._fleet.members.values():
+                    self._start(member)
+                try:
+                    yield
+                except BaseException as error:
+                    raised = error
+                    raise
+                finally:
+                    self._stopping = True
+                    deadline.cancel()
+                    self._refresher.close()
+                    await self._runtime.aclose()
+                    for member in self._fleet.members.values():
+                        member.stop()
+                    self._refresher.close()
+                    if self._ended is not None:
+                        self._ended.cancel()
+                    await cancel_in_turns(list(self._tasks))
+        except BaseExceptionGroup:
+            if raised is None:
+                raise
+        # The caller's own error, as it raised it, and not in the group of the tasks here (LIB-28).
+        if raised is not None:
+            raise raised
 
     def adopt_members(self, drain_s: float) -> None:
         """Supervise the fleet's new members from now on. Those that are gone take no more calls, are ended *drain_s*
@@ -239,7 +252,7 @@ class Lifecycle:
         await asyncio.sleep(drain_s)
         # Their callers are answered before their servers are ended: "lost" in plain words, no broken connection.
         for member in self._fleet.members.values():
-            member.end()
+            member.stop()
         self._refresher.close()
         await cancel_in_turns(list(self._tasks))
 

@@ -10,13 +10,13 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from wicketgate.errors import ConnectRequired, Forbidden
-from wicketgate.login.waiting import LoginOutcome, Waiting
+from wicketgate.login.login_flow import LoginOutcome, Waiting
 from wicketgate.ports import CallContext, CannotAsk
 
 log = logging.getLogger("wicketgate.calls")
 
 HELD_S = 25.0
-"""A second attempt is held for so long before its client is asked again: proxies and clients give up after 30 s."""
+"""A second attempt is held for this time before its client is asked again: proxies and clients give up after 30 s."""
 _MAX_ASKED = 24
 """With HELD_S ten minutes, the life of a login."""
 _MAX_LOGINS = 3

@@ -1,19 +1,20 @@
-"""Pins and signs of suspicion for what a server offers besides tools (ACCESS-57 to ACCESS-59).
+"""Pins and signs of suspicion for what a server offers besides tools (ACCESS-57 to ACCESS-59), and the log lines about
+definitions that are held back, suspicious or removed (ACCESS-19).
 
 Prompts, resources, templates, skills and instructions are sources of definitions of their own, named ``rec/prompts``
-and so on beside the tools of ``rec``. What is held does not exist for callers.
+and so on next to the tools of ``rec``. A held definition does not exist for callers.
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, get_args
 
 from wicketgate.access.identity import Identity
-from wicketgate.catalog.pins import Declared, PinPolicy, Screened, screen
+from wicketgate.catalog.pins import Declared, Held, PinPolicy, Screened, screen
 from wicketgate.catalog.skills import steady
 from wicketgate.errors import GatewayError, UpstreamUnavailable
 from wicketgate.fleet.features import ADDRESS, FeatureChange, FeatureFleet, FeatureKind, FeatureListing, ListChanged
-from wicketgate.gateway.screening_log import log_screened
 
 KINDS: tuple[FeatureKind, ...] = get_args(FeatureKind)
 INSTRUCTIONS = "instructions"
@@ -161,3 +162,36 @@ def _steady(item: Item) -> Item:
         **{key: value for key, value in item.items() if key != "annotations"},
         **({"annotations": rest} if rest else {}),
     }
+
+
+log = logging.getLogger("wicketgate.pins")
+
+_MAX_LOGGED = 20
+_MAX_LINES = 12
+
+
+def log_screened(before: Mapping[str, Screened], now: Mapping[str, Screened], *, noun: str = "tool") -> None:
+    """Log the news about the sources that changed: of each kind, the first twenty. *noun* is what they are."""
+    for server, screened in now.items():
+        known = before.get(server, Screened())
+        if screened is known:
+            continue
+        held = [(name, each) for name, each in screened.held.items() if known.held.get(name) != each]
+        for name, each in held[:_MAX_LOGGED]:
+            log.warning("%s quarantined: %s:%s: %s", noun, server, name, _with_difference(each))
+        flagged = [(name, signs) for name, signs in screened.flagged.items() if known.flagged.get(name) != signs]
+        for name, signs in flagged[:_MAX_LOGGED]:
+            log.warning("suspicious %s: %s:%s: %s", noun, server, name, "; ".join(signs))
+        gone = [name for name in screened.gone if name not in known.gone]
+        for name in gone[:_MAX_LOGGED]:
+            log.warning("pinned %s is gone: %s:%s", noun, server, name)
+        unsaid = sum(max(0, len(found) - _MAX_LOGGED) for found in (held, flagged, gone))
+        if unsaid:
+            log.warning(
+                "%s: %d more %ss are quarantined, suspicious or gone; see wicketgate check", server, unsaid, noun
+            )
+
+
+def _with_difference(held: Held) -> str:
+    lines = held.change.lines[:_MAX_LINES] if held.change else ()
+    return "\n  ".join((held.explanation, *lines))

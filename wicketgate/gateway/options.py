@@ -14,7 +14,7 @@ from typing import Protocol
 
 from wicketgate.access.policy import AccessPolicy
 from wicketgate.access.shares import Shares
-from wicketgate.call_state import QuotaStore, ResultStore, SessionStore
+from wicketgate.call_state import QuotaStore, SessionStore
 from wicketgate.catalog.pins import PinPolicy
 from wicketgate.catalog.selectable import SelectableItem
 from wicketgate.errors import (
@@ -32,12 +32,13 @@ from wicketgate.gateway.learning import LearnScope
 from wicketgate.gateway.plugin_chain import PluginChain
 from wicketgate.gateway.questions import PageRules
 from wicketgate.gateway.running_calls import RunningLimits
-from wicketgate.login.waiting import NoWaiting, Waiting
+from wicketgate.login.login_flow import NoWaiting, Waiting
 from wicketgate.models.provider import Usage
-from wicketgate.peers import Alone, Peers
 from wicketgate.ports import Approver, ArtifactStore, CallContext, LearnedStore, own_approver
-from wicketgate.storage.memory_learned import MemoryLearnedStore
-from wicketgate.storage.memory_store import MemoryArtifactStore, MemorySessionStore
+from wicketgate.storage.artifacts import StoredArtifacts
+from wicketgate.storage.learned_words import StoredLearnedWords
+from wicketgate.storage.memory import MemoryStore
+from wicketgate.storage.seen_cards import MemorySessionStore
 from wicketgate.tokens import TokenCounter, shipped_token_counter
 
 
@@ -231,30 +232,28 @@ class RuntimeOptions:
 
     *artifacts* and *learned* default to stores in memory, as does *sessions*, which keeps the cards that were sent in
     cache-stable order (BROWSE-20 to BROWSE-28). *now* is a clock in seconds, for quotas, kept results and audit
-    records. *quota* and *results* are the stores of what was counted and kept; None is one in memory by that clock.
+    records. *quota* counts executions; None is a store in memory by that clock.
     *patient_lessons*: lessons wait for a store that is out of order. *running* bounds the calls that outlive their
-    requests, *running_places* counts their places (None: in this process), and *new_id* gives each an id. *peers* are
-    the other processes of the service, and *calls* keeps what such calls came to beyond the end of this one.
+    requests, *running_places* counts their places (None: in this process), and *new_id* gives each an id. *calls* shows
+    such calls to other processes (None: there are none).
     *watch* follows all operations. *approver* gives that of a call which needs the owner's approval.
     *waiting* knows what has become of a login that was offered to a caller.
     """
 
     policies: RuntimePolicies = field(default_factory=RuntimePolicies)
-    artifacts: ArtifactStore = field(default_factory=MemoryArtifactStore)
+    artifacts: ArtifactStore = field(default_factory=lambda: StoredArtifacts(MemoryStore()))
     sessions: SessionStore = field(default_factory=MemorySessionStore)
     tokens: TokenCounter = field(default_factory=shipped_token_counter)
     plugins: PluginChain | None = None
     auditor: Auditor | None = None
     heap: HeapKeeper | None = None
     now: Callable[[], float] = loop_time
-    learned: LearnedStore = field(default_factory=MemoryLearnedStore)
+    learned: LearnedStore = field(default_factory=lambda: StoredLearnedWords(MemoryStore(), shared=False))
     patient_lessons: bool = True
     quota: QuotaStore | None = None
-    results: ResultStore | None = None
     running: RunningLimits = field(default_factory=RunningLimits)
     running_places: Shares | None = None
     new_id: Callable[[], str] = field(default_factory=_counted)
-    peers: Peers = field(default_factory=Alone)
     calls: CallStore | None = None
     watch: Watch | None = None
     approver: Callable[[CallContext], Approver] = own_approver

@@ -91,7 +91,7 @@ def question_of(server: str, params: object, rules: PageRules = ANY_PAGE) -> dic
         intro = f"`{server}` asks you to open a page at {_host(params.get('url'), rules)}: "
         if "elicitationId" in shown and (not isinstance(own := shown["elicitationId"], str) or _hides(own)):
             raise QuestionRefused("has an id that is not plain text")
-    # Whoever reads it must see who asks.
+    # Anyone who reads it must see who asks.
     for text in map(_as_people_read, _texts({**shown, "message": message})):
         if _APPROVAL.search(text):
             raise QuestionRefused("looks like the gate's own question for an approval")

@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import lru_cache, partial
+from math import ceil
 
 from wicketgate.call_state import QuotaStore, Window
 from wicketgate.catalog.tool_id import ToolNames
@@ -61,6 +62,6 @@ class Quota:
                 details={
                     "scope": "tool" if full.window.name else "actor",
                     "limit": full.window.most,
-                    "retry_after_s": round(full.retry_after_s, 1),
+                    "retry_after_s": ceil(full.retry_after_s * 10) / 10,
                 },
             )

@@ -55,7 +55,9 @@ class AttendedCaller:
     def __init__(self, caller: Caller) -> None:
         self._first = caller
         self._present: Caller | None = caller
-        # Counts those that came and left. The event is made when somebody waits, which is seldom.
+        self.absent: Caller | None = None
+        """Takes what the server says while no client of this process waits."""
+        # Counts those that came and left. The event is made when someone waits, which is seldom.
         self._visit = 0
         self._changed: asyncio.Event | None = None
         self._questions = 0
@@ -72,9 +74,9 @@ class AttendedCaller:
         self._tell()
 
     def leave(self, caller: Caller | None = None) -> None:
-        """Speak to nobody from now on; unless another than *caller* is there, where that is given."""
+        """Speaks to ``absent`` from now on, unless another client than *caller* is there, where that is given."""
         if caller is None or self._present is _client_of(caller):
-            self._present, self._visit = None, self._visit + 1
+            self._present, self._visit = self.absent, self._visit + 1
             self._tell()
 
     async def answered(self) -> None:
@@ -338,31 +340,9 @@ class RunningCalls:
         task.add_done_callback(lambda _: self._ended(call))
         return call
 
-    async def start(
-        self,
-        owner: str,
-        label: str,
-        work: Coroutine[Any, Any, T],
-        *,
-        key_id: str = "",
-        caller: AttendedCaller | None = None,
-        request: Any = None,
-        door: Any = None,
-    ) -> RunningCall[T]:
-        """``begin`` and ``hold`` in one: start *work*, which may outlive its request. Raises RateLimited where no
-        place is left; then *work* was not run."""
-        try:
-            lease = await self._place(owner)
-        except BaseException:
-            work.close()
-            raise
-        call = self.begin(owner, label, work, key_id=key_id, caller=caller, request=request, door=door)
-        self._keep(call, lease)
-        return call
-
     async def hold(self, call: RunningCall[Any]) -> None:
         """Let *call* outlive its request, for ``get``. Raises RateLimited where no place is left; then the call goes
-        on, and is still its request's. It may have ended meanwhile: places may be counted in a store."""
+        on, and is still its request's. It may have ended in the meantime: places may be counted in a store."""
         if self.is_held(call):
             return
         lease = await self._place(call.owner)

@@ -8,7 +8,7 @@ archived for its owner, and viewed in parts (EXEC-28, EXEC-29). Browses are answ
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from wicketgate.access.identity import Identity
 from wicketgate.access.policy import AccessPolicy
@@ -34,20 +34,17 @@ from wicketgate.gateway.running_calls import RunningCalls
 from wicketgate.gateway.server_words import StillAllowed
 from wicketgate.gateway.snapshot import Snapshot
 from wicketgate.gateway.viewing import Viewing
-from wicketgate.peers import Alone
 from wicketgate.plugin_api import Request
 from wicketgate.ports import LOCAL_CALL, CallContext, Upstream
 from wicketgate.results.firewall import is_bulky
 from wicketgate.results.view import View
-from wicketgate.storage.memory_quota import MemoryQuotaStore
+from wicketgate.storage.calls import StoredCalls
+from wicketgate.storage.memory import MemoryStore
 from wicketgate.storage.memory_results import MemoryResultStore
+from wicketgate.storage.quotas import StoredQuotas
 
-
-def _ids(options: RuntimeOptions) -> Callable[[], str]:
-    """Ids of calls, with that of this process where there are others, or may be later."""
-    if options.calls is None and isinstance(options.peers, Alone):
-        return options.new_id
-    return lambda: call_id(options.new_id(), options.peers.own_id)
+if TYPE_CHECKING:
+    from wicketgate.faces.surface import ToolSurface
 
 
 class ProxyRuntime:
@@ -70,6 +67,8 @@ class ProxyRuntime:
         options = options or RuntimeOptions()
         policies = options.policies
         self.mode = mode
+        self.face: ToolSurface | None = None
+        """The face behind ``call_tool``."""
         self.fleet = upstream if isinstance(upstream, MultiplexUpstream) else MultiplexUpstream([upstream])
         self.tokens = options.tokens
         self.access = policies.access
@@ -85,18 +84,19 @@ class ProxyRuntime:
             self.fleet,
             policies,
             options.plugins,
-            quota=options.quota or MemoryQuotaStore(options.now),
-            results=options.results or MemoryResultStore(options.now),
+            quota=options.quota or StoredQuotas(MemoryStore(options.now)),
+            results=MemoryResultStore(options.now),
             now=options.now,
             in_force=lambda: (self.catalog(), self.access),
             approver=options.approver,
             logins=(logins := Logins(options.waiting)),
-            stale=lambda server: self._changes.refresh_soon(server),
+            stale=lambda server: self.changes.refresh_soon(server),
         )
-        self._changes = CatalogChanges(
+        self.changes = CatalogChanges(
             self.fleet, options, lambda: (self.access, self._policies), self._calls.forget_results
         )
-        self._keeper = self._changes.keeper
+        """Changes of the catalog, and what follows each."""
+        self._keeper = self.changes.keeper
         self.first_logins = FirstLogins(
             self.fleet,
             lambda: self.access,
@@ -107,13 +107,17 @@ class ProxyRuntime:
         )
         """The servers that have no tools before a first login."""
         self.learning = Learning(options.learned, policies.learn, patient=options.patient_lessons)
+        calls = options.calls or StoredCalls.alone()
         self.running = RunningCalls(
-            options.running, now=options.now, new_id=_ids(options), shares=options.running_places
+            options.running,
+            now=options.now,
+            new_id=lambda: call_id(options.new_id(), calls.process),
+            shares=options.running_places,
         )
         """The calls that may outlive their requests."""
         longest_s = max(each.longest_s() for each in (*policies.calls.values(), policies.default_call))
-        self.kept = KeptCalls(self.running, options.peers, options.calls, longest_s)
-        """Those calls for other processes, and beyond the end of this one."""
+        self.kept = KeptCalls(self.running, calls, longest_s)
+        """The rows of those calls, for other processes and beyond the end of this one."""
         self._archive = Archive(options.artifacts, options.tokens)
         self.browsing = Browsing(
             self._in_force,
@@ -127,14 +131,6 @@ class ProxyRuntime:
         self.viewing = Viewing(self._in_force, self._audited, self._archive, self.running, self.kept)
         """Views of the calls that may outlive their requests."""
 
-    def watch(self, changed: Callable[[], None]) -> None:
-        """As ``CatalogChanges.watch``."""
-        self._changes.watch(changed)
-
-    def watch_access(self, changed: Callable[[], None]) -> None:
-        """As ``CatalogChanges.watch_access``."""
-        self._changes.watch_access(changed)
-
     def at_end(self, close: Callable[[], Awaitable[None]]) -> None:
         """Await *close* when the runtime ends, before its upstreams do."""
         self._closers.append(close)
@@ -146,7 +142,7 @@ class ProxyRuntime:
         await self.kept.aclose()
         for close in self._closers:
             await close()
-        await self._changes.aclose()
+        await self.changes.aclose()
         await self.learning.aclose()
 
     def catalog(self) -> Catalog:
@@ -180,17 +176,13 @@ class ProxyRuntime:
         """By upstream, the definitions as it gave them."""
         return self._keeper.snapshot.listings
 
-    def unmatched(self) -> Sequence[str]:
-        """As ``CatalogChanges.unmatched``."""
-        return self._changes.unmatched()
-
     async def refresh_catalog(self, upstreams: Collection[str] | None = None) -> RefreshReport:
         """Ask *upstreams* (all of them, if None) for their tools and put the new catalog in force.
 
         An upstream that does not answer keeps the tools it last gave. Raises CatalogError when two tools collide;
         then the catalog in force stays, whole (CARD-14).
         """
-        return await self._changes.refresh(upstreams)
+        return await self.changes.refresh(upstreams)
 
     async def rearrange(
         self,
@@ -213,7 +205,7 @@ class ProxyRuntime:
             self.access = policies.access
             also()
 
-        await self._changes.rearrange(members, policies, step, rights_changed=rights_changed)
+        await self.changes.rearrange(members, policies, step, rights_changed=rights_changed)
 
     def visible(self, context: CallContext) -> Callable[[str], bool] | None:
         """A test of ids that is true for those of tools that the caller may see; None if it may see all."""
@@ -222,10 +214,6 @@ class ProxyRuntime:
     def may_see(self, item: SelectableItem, context: CallContext) -> bool:
         visible = self.visible(context)
         return visible is None or visible(item.id)
-
-    def rank(self, query: str, k: int, context: CallContext) -> list[tuple[str, float]]:
-        """As ``Browsing.rank``."""
-        return self.browsing.rank(query, k, context)
 
     async def browse_query(self, query: str, top_k: int | None = None, context: CallContext = LOCAL_CALL) -> Browse:
         """The *top_k* tools that fit the words best, of those that the caller may use (BROWSE-1); with None, as many
@@ -241,7 +229,7 @@ class ProxyRuntime:
         snapshot = self._keeper.snapshot
         item = snapshot.find(tool_id, self.access, context.identity)
         result = snapshot.catalog.hydrate(item.id)
-        await self.browsing.mark_seen(item, context)
+        self.browsing.mark_seen(item, context)
         return result
 
     def may_write(self, tool_id: str, context: CallContext = LOCAL_CALL) -> bool:
@@ -297,7 +285,7 @@ class ProxyRuntime:
             if show is not None:
                 show(called)
             execution = await self._archive.keep(called.result, called.item, context.identity.actor, called.notes)
-            await self._note_run(called, context)
+            self._note_run(called, context)
             meta = called.result.get("_meta")
             return replace(execution, meta=meta) if isinstance(meta, Mapping) and not is_bulky(meta) else execution
 
@@ -310,7 +298,7 @@ class ProxyRuntime:
             await self.first_logins.before_call(tool_id, context, note)
             called = await self._calls.call(*self._in_force(), tool_id, args, context, note, for_app=for_app)
             assert isinstance(called, CalledTool)
-            await self._note_run(called, context)
+            self._note_run(called, context)
             return called.result
 
     async def pass_on(
@@ -344,6 +332,21 @@ class ProxyRuntime:
         """A bounded part of an artifact that this actor owns (EXEC-29, EXEC-34). Raises ViewFailed."""
         return await self.viewing.view(handle, selector, context)
 
+    def tool_definitions(self, provider: Literal["openai", "anthropic"]) -> list[dict[str, Any]]:
+        """The three tools for a model loop of your own, as functions of chat completions or as tools of messages.
+        ``call_tool`` runs what the model calls."""
+        from wicketgate.faces.model_loop import tool_definitions
+
+        return tool_definitions(provider)
+
+    async def call_tool(self, name: str, args: Mapping[str, Any] | str, context: CallContext | None = None) -> str:
+        """Runs one of the three tools for a model and returns the text that it reads: a failure is a text too. *args*
+        may be the JSON that the model wrote. The caller is the program itself, unless *context* names another."""
+        from wicketgate.faces.model_loop import call_tool, face_of
+
+        self.face = self.face or face_of(self)
+        return await call_tool(self.face, name, args, context or LOCAL_CALL)
+
     def may_still_use(self, tool_id: str, identity: Identity) -> bool:
         """False if the tool is hidden from this caller by now."""
         return may_view(self.catalog(), self.access, f"{CALL_HANDLE}:{tool_id}:", identity)
@@ -372,7 +375,7 @@ class ProxyRuntime:
     def _audited(self, operation: AuditedOperation, context: CallContext, asked_for: str) -> AuditedCall:
         return AuditedCall(self._auditor, operation, context, self._now, asked_for, self._watch)
 
-    async def _note_run(self, called: CalledTool, context: CallContext) -> None:
-        await self.browsing.mark_seen(called.item, context)
+    def _note_run(self, called: CalledTool, context: CallContext) -> None:
+        self.browsing.mark_seen(called.item, context)
         if not called.result.get("isError"):
             self.learning.ran(context, called.item.id)

@@ -1,4 +1,4 @@
-"""The traffic of late: what was called, how it ended, what it cost, for whoever watches a gate (OPS-221, OPS-222).
+"""The traffic of late: what was called, how it ended, what it cost, for anyone who watches a gate (OPS-221, OPS-222).
 
 It is kept in memory, bounded, by this process, whether or not there is an audit. Arguments and results are never in it.
 """
@@ -27,7 +27,7 @@ Listener = Callable[[AuditRecord], None]
 
 @dataclass(slots=True)
 class ToolTraffic:
-    """*calls* were run, or tried; *failed* of them ended with an error of ours or of the tool itself. *refused*: those
+    """*calls* were run, or tried; *failed* of them ended with an error of gate or tool. *refused*: those
     that were turned down before anything ran, which are in no other number."""
 
     calls: int = 0

@@ -52,7 +52,7 @@ class Unmatched:
         self.found: tuple[str, ...] = ()
 
     async def look(self, judged: Judged) -> None:
-        """Finds them anew if anything has changed, and logs those that were not found before."""
+        """Finds them again if anything has changed, and logs those that were not found before."""
         if judged.same(self._judged):
             return
         self._judged = judged

@@ -1,6 +1,6 @@
-"""Reports on each upstream as it connects, for people who wait for it: commands, and the start in a terminal (OPS-95).
+"""Reports on each upstream as it connects, for people who wait for it: commands and the console (OPS-95).
 
-The status of an upstream is read, since it sends no event. Nothing is read before somebody listens.
+The status of an upstream is read, since it sends no event. Nothing is read before someone listens.
 """
 
 import asyncio

@@ -16,11 +16,14 @@ from wicketgate.gateway.archive import (
     whole_handle,
 )
 from wicketgate.gateway.audited_call import Audit, AuditedCall
-from wicketgate.gateway.kept_calls import KeptCalls, Row, lost
+from wicketgate.gateway.kept_calls import FollowedCall, KeptCalls
 from wicketgate.gateway.running_calls import RunningCall, RunningCalls
 from wicketgate.gateway.snapshot import Snapshot
 from wicketgate.ports import CallContext
 from wicketgate.results.view import View
+
+VIEWED = "view"
+"""The door, in their rows, of calls that are viewed by a handle."""
 
 
 class Viewing:
@@ -58,29 +61,24 @@ class Viewing:
             return await self._archive.view(whole, selector, context.identity.actor)
 
     @asynccontextmanager
-    async def watching(self, handle: str, context: CallContext) -> AsyncIterator[RunningCall[Execution]]:
-        """The call of *handle*, which this actor began and may still use; audited as a view while the block runs.
-        Raises ViewFailed."""
+    async def watching(self, handle: str, context: CallContext) -> AsyncIterator[RunningCall[Execution] | FollowedCall]:
+        """The call of *handle*, in this process or another, which this actor began and may still use; audited as a view
+        while the block runs. Raises ViewFailed and UpstreamUnavailable."""
         async with self._audit("view", context, handle) as note:
             whole = self._viewable(handle, context, note)
             _, tool_id, id = handle_parts(whole or "")
-            call = self._running.get(context.identity.actor, id)
-            if call is None or call.label != tool_id:
+            actor = context.identity.actor
+            if (call := self._running.get(actor, id)) is not None:
+                if call.label != tool_id:
+                    raise no_such_call(handle)
+                yield call
+                return
+            if not id:
                 raise no_such_call(handle)
-            yield call
-
-    async def left_behind(self, handle: str, context: CallContext) -> Row:
-        """Return the row of the call of *handle*, whose home has ended, under ``outcome``; audited as a view. Raises
-        ViewFailed, UpstreamUnavailable, or UpstreamLost if nothing is known of its end."""
-        async with self._audit("view", context, handle) as note:
-            whole = self._viewable(handle, context, note)
-            _, tool_id, id = handle_parts(whole or "")
-            row = await self._kept.row(context.identity.actor, id)
-            if row is None or row.get("tool_id") != tool_id:
-                raise no_such_call(handle)
-            if "outcome" not in row:
-                raise lost(tool_id)
-            return row
+            async with self._kept.following(actor, id) as followed:
+                if followed.row is None or (followed.row.get("door"), followed.row.get("label")) != (VIEWED, tool_id):
+                    raise no_such_call(handle)
+                yield followed
 
     def _viewable(self, handle: str, context: CallContext, note: AuditedCall) -> str | None:
         """The whole handle; None if its tool is none of this caller's."""

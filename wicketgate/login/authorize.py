@@ -8,8 +8,8 @@ from hashlib import sha256
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from wicketgate.login.discovery import Issuer, Resource
-from wicketgate.login.failures import Declined, Distrusted, NotOffered, Refused
 from wicketgate.login.registrar import Registration, error_code
+from wicketgate.login.steps import Declined, Distrusted, NotOffered, Refused
 from wicketgate.net.outgoing import shown_origin
 
 OFFLINE = "offline_access"

@@ -1,10 +1,10 @@
-"""Browsers say at one of our own issuers whose they are (OpenID Connect: code, PKCE, nonce).
+"""Logins of browsers at one of our own issuers (OpenID Connect: code, PKCE, nonce), and the ID tokens from them.
 
-What is on record on the way there and back is sealed into a cookie of that browser: nothing is kept for strangers, and
-no answer counts in a browser that did not ask for it. That a way was used up is kept: its code is redeemed once.
+The state of a login is sealed into a cookie of its browser: nothing is stored for unknown visitors, and an answer is
+accepted only in the browser that asked. A used login is recorded, so its code is redeemed once. ID tokens are stored
+for the exchange by ``id_jag`` (UP-195 to UP-197).
 """
 
-import hmac
 import secrets
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error as NotBase64
@@ -17,20 +17,62 @@ from wicketgate.access.issuers import Issuers
 from wicketgate.access.key_sets import IssuerAway as KeysAway
 from wicketgate.login import token_endpoint
 from wicketgate.login.authorize import Pending, authorization, code_of
-from wicketgate.login.carrier import Carrier
 from wicketgate.login.discovery import Issuer as FoundIssuer
 from wicketgate.login.discovery import issuer_of
-from wicketgate.login.failures import Distrusted, IssuerAway, NotOffered
-from wicketgate.login.kept_id_tokens import KeptIdTokens
-from wicketgate.login.keys import row_key
-from wicketgate.login.recent import Recent
-from wicketgate.login.registrar import AuthMethod, Registration
-from wicketgate.login.rows import Row
-from wicketgate.login.sealed_rows import OpenedRow, SealedRows
+from wicketgate.login.oauth_http import Carrier, Recent
+from wicketgate.login.registrar import GivenClient, Registration, given_method
+from wicketgate.login.sealed_rows import Row, SealedRows, row_key
+from wicketgate.login.steps import Distrusted, IssuerAway, NotOffered
 
 CALLBACK = "/login/callback"
 LIFE_S = 600.0
+_MOST_S = 30 * 86_400.0
+_TRIES = 5
 _MAX_COOKIE = 4_000
+
+
+class KeptIdTokens:
+    """Implements IdTokens with the latest ID token of each actor, kept in *rows* until it ends. *issuers* gives those
+    whose ID tokens are needed, by their names, as they are configured now. *now* is the time of day in seconds."""
+
+    def __init__(self, rows: SealedRows, issuers: Callable[[], Mapping[str, Issuer]], now: Callable[[], float]) -> None:
+        self._rows = rows
+        self._issuers = issuers
+        self._now = now
+
+    async def keep(self, name: str, actor: str, id_token: str, ends_at: float) -> None:
+        """Keep what the issuer *name* gave for *actor*, in place of one before; nothing where none is needed. Raises
+        StoreUnavailable."""
+        issuer = self._issuers().get(name)
+        if issuer is None or self._now() >= ends_at:
+            return
+        key, value = _id_token_key(actor), {"id_token": id_token, **_given_by(issuer)}
+        ends_at = min(ends_at, self._now() + _MOST_S)
+        for _ in range(_TRIES):
+            former = await self._rows.read("id_token", key)
+            version = 1 if former is None else former.version + 1
+            # Of two logins at once the later one counts.
+            if await self._rows.write(Row("id_token", key, actor, value, version, ends_at)):
+                return
+
+    async def id_token_of(self, actor: str) -> str | None:
+        row = await self._rows.read("id_token", _id_token_key(actor))
+        if row is None or row.owner != actor or row.expires_at is None or self._now() >= row.expires_at:
+            return None
+        issuer = self._issuers().get(str(row.value.get("name")))
+        # An ID token goes to nobody but the issuer that gave it, and by the client that it was given to.
+        if issuer is None or any(row.value.get(name) != value for name, value in _given_by(issuer).items()):
+            return None
+        return str(row.value["id_token"])
+
+
+def _given_by(issuer: Issuer) -> Mapping[str, str]:
+    client = "" if issuer.login is None else issuer.login.client_id
+    return {"name": issuer.name, "issuer": issuer.url, "client_id": client}
+
+
+def _id_token_key(actor: str) -> str:
+    return row_key("id token of", actor)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,11 +131,11 @@ class BrowserLogins:
         value = {"verifier": pending.verifier, "nonce": nonce, "upstream": upstream, "flow": flow}
         value["says_issuer"] = "1" if found.says_issuer else ""
         ends_at = int(self._now() + LIFE_S)
-        row = OpenedRow("browser", _key(pending.state), name, value, 1, ends_at)
+        row = Row("browser", _key(pending.state), name, value, 1, ends_at)
         return Asked(url, f"{name}.{ends_at}.{urlsafe_b64encode(self._rows.seal.seal(row)).decode()}")
 
     async def finish(self, cookie: str, came: Mapping[str, str]) -> CameBack:
-        """The person that has logged in, by the query that *came* back. Raises LoginFailure and LoginsAway."""
+        """The person that has logged in, by the query that *came* back. Raises LoginFailure and StoreUnavailable."""
         state = came.get("state", "")
         name, value = self._opened(cookie, state)
         issuer, client = self._client(name)
@@ -113,7 +155,7 @@ class BrowserLogins:
         return CameBack(actor, issuer.url, value["upstream"], value["flow"])
 
     async def _found(self, url: str) -> FoundIssuer:
-        """The issuer by its document, as it was a moment ago: whoever sends many forms asks it for nothing more. Raises
+        """The issuer by its document, as it was a moment ago: many forms send it no more requests. Raises
         LoginFailure."""
         if url not in self._documents:
             in_force = self.names.values()
@@ -122,8 +164,8 @@ class BrowserLogins:
         return await self._documents[url].get()
 
     async def _use_up(self, state: str) -> None:
-        """Raises Distrusted if it was used before, at any process, and LoginsAway."""
-        used = OpenedRow("browser", row_key("used way to an issuer", state), "", {}, 1, self._now() + LIFE_S)
+        """Raises Distrusted if it was used before, at any process, and StoreUnavailable."""
+        used = Row("browser", row_key("used way to an issuer", state), "", {}, 1, self._now() + LIFE_S)
         if not await self._rows.write(used):
             raise Distrusted("the answer was used before")
 
@@ -135,9 +177,7 @@ class BrowserLogins:
         raise NotOffered("nobody can log in with a browser at this issuer")
 
     def _pending(self, found: FoundIssuer, client: BrowserClient, state: str, verifier: str) -> Pending:
-        method: AuthMethod = "none"
-        if client.client_secret:
-            method = "client_secret_post" if client.in_form else "client_secret_basic"
+        method = given_method(GivenClient(found.issuer, client.client_id, client.client_secret), found)
         own = Registration(found.issuer, self._redirect_uri, client.client_id, method, "given", client.client_secret)
         # Many issuers of companies check PKCE and do not say so; the nonce binds their answers besides.
         return authorization(replace(found, s256=True), own, client.scopes, "", state=state, verifier=verifier)
@@ -153,7 +193,7 @@ class BrowserLogins:
                 data = urlsafe_b64decode(sealed.encode("ascii"))
             except (NotBase64, ValueError):
                 data = b""
-            opened = self._rows.seal.open(Row("browser", _key(state), name, data, 1, int(ends_at)))
+            opened = self._rows.seal.open(Row("browser", _key(state), name, {}, 1, int(ends_at)), data)
         if opened is None:
             raise Distrusted("the answer belongs to no login that is under way in this browser")
         return name, opened.value
@@ -161,8 +201,3 @@ class BrowserLogins:
 
 def _key(state: str) -> str:
     return row_key("login at an issuer", state)
-
-
-def same(ours: str, theirs: str) -> bool:
-    """False where there is none of ours. Takes as long for every text of theirs."""
-    return bool(ours) and hmac.compare_digest(ours.encode(), theirs.encode("utf-8", "surrogatepass"))

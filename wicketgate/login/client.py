@@ -7,7 +7,6 @@ from typing import Literal
 
 from wicketgate.login import token_endpoint
 from wicketgate.login.authorize import Pending, asked_scopes, authorization, code_of
-from wicketgate.login.carrier import Carrier
 from wicketgate.login.discovery import (
     Discovery,
     Issuer,
@@ -17,10 +16,10 @@ from wicketgate.login.discovery import (
     discover,
     issuer_again,
 )
-from wicketgate.login.failures import ClientInvalid
+from wicketgate.login.oauth_http import Carrier
 from wicketgate.login.registrar import GivenClient, Registration, Way, redirect_uri_at, registration, way_at
-from wicketgate.login.token_endpoint import Client
-from wicketgate.login.tokens import Tokens
+from wicketgate.login.steps import ClientInvalid
+from wicketgate.login.token_endpoint import Client, Tokens
 from wicketgate.net.challenge import Refusal
 
 Browse = Callable[[str], Awaitable[Mapping[str, str]]]
@@ -40,7 +39,6 @@ class LoginPlan:
     authorize_params: Mapping[str, str] = field(default_factory=dict)
     given: GivenClient | None = None
     document_url: str = ""
-    client_name: str = "Wicketgate"
 
     def resource_for(self, found: Resource) -> str:
         """The value that is sent as ``resource``; empty if it is left out."""
@@ -49,22 +47,15 @@ class LoginPlan:
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """The part of a login that is kept: its tokens, the registration under which they were given, and the scopes that
-    the server asked for last and that it does not have."""
+    """The part of a login that is kept: its tokens, and the registration under which they were given."""
 
     tokens: Tokens
     registration: Registration
-    wanted: frozenset[str] = frozenset()
-
-    @property
-    def scopes_to_keep(self) -> frozenset[str]:
-        """The scopes for the next login, beside the usual ones."""
-        return self.tokens.scopes | self.wanted if self.wanted else frozenset()
 
 
 class LoginClient:
     """*now* is the time of day. *assertion* signs for ``private_key_jwt``, *sign_as* gives what signs so as the client
-    with the id of a document. *chance* gives 43 random characters. Redirect addresses begin with *base*."""
+    with the id of a document. Redirect addresses begin with *base*."""
 
     def __init__(
         self,
@@ -72,14 +63,12 @@ class LoginClient:
         carrier: Carrier,
         now: Callable[[], float],
         assertion: Callable[[str], str] | None = None,
-        chance: Callable[[], str] = lambda: secrets.token_urlsafe(32),
         sign_as: Callable[[str], Callable[[str], str]] | None = None,
     ) -> None:
         self.plan = plan
         self._carrier = carrier
         self._now = now
         self._assertion = assertion
-        self._chance = chance
         self._sign_as = sign_as
 
     async def refusal(self) -> Refusal | None:
@@ -148,7 +137,6 @@ class LoginClient:
                 document_url=plan.document_url,
                 known=known,
                 now=self._now(),
-                client_name=plan.client_name,
                 scopes=scopes,
             )
         )
@@ -168,7 +156,7 @@ class LoginClient:
             found.resource, found.issuer, configured=plan.scopes, challenged=challenged, granted=granted
         )
         resource = plan.resource_for(found.resource)
-        state, verifier = state or self._chance(), self._chance()
+        state, verifier = state or secrets.token_urlsafe(32), secrets.token_urlsafe(32)
         return authorization(
             found.issuer,
             own,
@@ -206,7 +194,7 @@ class LoginClient:
         return await self.finish(pending, await browse(pending.url))
 
     async def refresh(self, login: Login) -> Login:
-        """New tokens by the refresh token. The issuer is the one that gave it, and is asked for its endpoints anew."""
+        """New tokens by the refresh token. The issuer is the one that gave it, and is asked for its endpoints again."""
         client = self._client(login.registration, await self.issuer(login.tokens.issuer))
         tokens = await self._carrier.run(token_endpoint.refresh(client, login.tokens, self._now()))
         return replace(login, tokens=tokens)

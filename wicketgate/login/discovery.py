@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from wicketgate.login.failures import Distrusted, IssuerUnnamed, NotOffered
-from wicketgate.login.steps import Answer, Steps, check_there, get
+from wicketgate.access.key_sets import metadata_urls
+from wicketgate.login.steps import Answer, Distrusted, IssuerUnnamed, NotOffered, Steps, check_there, get
 from wicketgate.net.challenge import Refusal
 from wicketgate.net.client import origin
 from wicketgate.net.guard import is_loopback
@@ -74,7 +74,7 @@ def discover(server_url: str, refusal: Refusal | None = None, wanted: str = "") 
 
 def issuer_of(issuer: str) -> Steps[Issuer]:
     """Read the metadata of *issuer*. Raises as ``discover`` does."""
-    for url in issuer_urls(issuer):
+    for url in metadata_urls(issuer):
         document = yield from _document(url, "the issuer")
         if document is not None:
             return _read_issuer(document, issuer)
@@ -121,14 +121,6 @@ def resource_urls(server_url: str, named: str = "") -> list[str]:
     return list(dict.fromkeys([*filter(None, [named]), *([f"{well_known}{path}"] if path else []), well_known]))
 
 
-def issuer_urls(issuer: str) -> list[str]:
-    """The places where an issuer's metadata may be, in the order in which they are asked."""
-    parts = urlsplit(issuer)
-    base, path = f"{parts.scheme}://{parts.netloc}", parts.path.rstrip("/")
-    before = [f"{base}/.well-known/{name}{path}" for name in ("oauth-authorization-server", "openid-configuration")]
-    return [*before, f"{base}{path}/.well-known/openid-configuration"] if path else before
-
-
 def _resource_of(server_url: str, refusal: Refusal | None) -> Steps[Resource | None]:
     for url in resource_urls(server_url, refusal.resource_metadata if refusal is not None else ""):
         document = yield from _document(url, "the tool server's metadata")
@@ -139,7 +131,7 @@ def _resource_of(server_url: str, refusal: Refusal | None) -> Steps[Resource | N
 
 def _own_issuer(server_url: str) -> Steps[Issuer]:
     issuer = _origin_of(server_url)
-    url = issuer_urls(issuer)[0]
+    url = metadata_urls(issuer)[0]
     document = yield from _document(url, "the tool server")
     if document is not None:
         named = document.get("issuer")

@@ -1,8 +1,8 @@
-"""The credentials of callers whose tokens are exchanged for tokens of a tool server (UP-187 to UP-193).
+"""Credentials of callers whose tokens are exchanged for tokens of a tool server, without a browser (UP-184 to UP-193).
 
-What an exchange gave is kept in this process, by the actor and the digest of the caller's token, until it ends or the
-caller's token does. The caller's token itself is not kept: it ends with its request, so what was given is renewed by
-the next request, or while one is under way.
+The caller's token is sent only to the issuer that issued it, as the subject of an exchange. The result is cached in
+this process, by actor and digest of the caller's token, until either token expires. The caller's token itself is not
+stored: it ends with its request, so a result is renewed only during a later or current request.
 """
 
 import asyncio
@@ -10,23 +10,26 @@ import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 from wicketgate.access.identity import CallersToken, Identity
 from wicketgate.access.issuer import Issuer
-from wicketgate.errors import ConnectRequired, Forbidden, UpstreamUnavailable
-from wicketgate.login.counts import ExchangeEvent, ExchangeOutcome, OnExchange, outcome_of
-from wicketgate.login.exchange import Exchange
-from wicketgate.login.failures import Declined, GrantInvalid, IssuerAway, LoginFailure, NeedsLogin, Refused
-from wicketgate.login.rows import LoginsAway
-from wicketgate.login.tokens import Tokens
-from wicketgate.login.user_credentials import GrantName, UserCredentials
+from wicketgate.errors import ConnectRequired, Forbidden, StoreUnavailable, UpstreamUnavailable
+from wicketgate.login import token_endpoint
+from wicketgate.login.discovery import issuer_of
+from wicketgate.login.login_flow import ExchangeEvent, ExchangeOutcome, OnExchange
+from wicketgate.login.oauth_http import Carrier
+from wicketgate.login.registrar import AuthMethod
+from wicketgate.login.steps import Declined, Distrusted, GrantInvalid, IssuerAway, LoginFailure, NeedsLogin, Refused
+from wicketgate.login.token_endpoint import Client, Tokens
+from wicketgate.login.user_credentials import GrantName
 from wicketgate.net import Credentials, Refusal
 
 log = logging.getLogger("wicketgate.oauth")
 
 MAX_KEPT = 4_096
 FAILED_S = 10.0
-"""After a failure the issuer is left alone for so long, for calls with the same token."""
+"""After a failure the issuer is left alone for this time, for calls with the same token."""
 _EARLY_S = 60.0
 _SOON_S = 5.0
 _NUMBER_DIGITS = 13  # of a hex digest: a number that JSON keeps whole
@@ -41,6 +44,104 @@ _OVER = "The token for this server has ended; try again."
 
 
 @dataclass(frozen=True, slots=True)
+class GateClient:
+    """The gate as a client that is registered at one issuer. *assertion* signs for ``private_key_jwt``."""
+
+    client_id: str
+    auth_method: AuthMethod
+    client_secret: str = field(default="", repr=False)
+    assertion: Callable[[str], str] | None = field(default=None, repr=False)
+    token_url: str = ""
+    """Empty for the token endpoint that the issuer's own metadata names."""
+
+    async def at(self, issuer: str, carrier: Carrier) -> Client:
+        """Raises LoginFailure."""
+        endpoint = self.token_url or (await carrier.run(issuer_of(issuer))).token_endpoint
+        return Client(issuer, endpoint, self.client_id, self.auth_method, self.client_secret, self.assertion)
+
+
+class Exchange(Protocol):
+    """One way to a token for one tool server."""
+
+    async def __call__(self, issuer: str, actor: str, subject: str) -> Tokens:
+        """Return a token for *actor*, whose access token *subject* the issuer with the URL *issuer* gave. Raises
+        LoginFailure; NeedsLogin where the caller has first to log in with a browser."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class TokenExchange:
+    """Implements Exchange. The caller's access token for one of the tool server's, at the issuer that gave it (RFC
+    8693). Without *resource* and *audience* the issuer decides what the token is for. *carrier* makes what carries
+    requests to the issuer with a URL. *now* is the time of day."""
+
+    client: GateClient
+    carrier: Callable[[str], Carrier]
+    now: Callable[[], float]
+    audience: str
+    resource: str
+    scopes: tuple[str, ...]
+
+    async def __call__(self, issuer: str, actor: str, subject: str) -> Tokens:
+        carrier = self.carrier(issuer)
+        client = await self.client.at(issuer, carrier)
+        steps = token_endpoint.exchange(
+            client, subject, audience=self.audience, scopes=self.scopes, resource=self.resource, now=self.now()
+        )
+        tokens = await carrier.run(steps)
+        if tokens.access_token == subject:
+            # An issuer that hands the same token back would make the gate pass it on.
+            raise Distrusted("the issuer gave back the caller's own token in place of one for the tool server")
+        return tokens
+
+
+class IdTokens(Protocol):
+    """The ID tokens that callers brought from a login with their browser at the gate's own client of their issuer."""
+
+    async def id_token_of(self, actor: str) -> str | None:
+        """Return an ID token of *actor* that is good still; None if there is none. Raises StoreUnavailable."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class IdJagExchange:
+    """Implements Exchange. An assertion about the caller from its own issuer, by an ID token that was issued to
+    *client*; with it a token from *server_issuer*, the issuer of the tool server, where the gate is *server_client*.
+    *carrier* makes what carries requests to the issuer with a URL. *now* is the time of day."""
+
+    client: GateClient
+    server_issuer: str
+    server_client: GateClient
+    id_tokens: IdTokens
+    carrier: Callable[[str], Carrier]
+    now: Callable[[], float]
+    resource: str
+    scopes: tuple[str, ...]
+
+    async def __call__(self, issuer: str, actor: str, subject: str) -> Tokens:
+        id_token = await self.id_tokens.id_token_of(actor)
+        if id_token is None:
+            raise NeedsLogin("the caller has not logged in with a browser, so there is no ID token to exchange")
+        carrier = self.carrier(issuer)
+        client = await self.client.at(issuer, carrier)
+        leg = token_endpoint.id_jag(
+            client,
+            id_token,
+            audience=self.server_issuer,
+            resource=self.resource,
+            scopes=self.scopes,
+            now=self.now(),
+        )
+        assertion = await carrier.run(leg)
+        if assertion in (id_token, subject):
+            raise Distrusted("the issuer gave back a token of the caller in place of an assertion")
+        carrier = self.carrier(self.server_issuer)
+        there = await self.server_client.at(self.server_issuer, carrier)
+        steps = token_endpoint.jwt_bearer(there, assertion, scopes=self.scopes, resource=self.resource, now=self.now())
+        return await carrier.run(steps)
+
+
+@dataclass(frozen=True, slots=True)
 class _Failure:
     """The reason why a caller has no token. *denied*: it may not have one; otherwise it may later. *login*: it may
     after a login in a browser."""
@@ -48,6 +149,10 @@ class _Failure:
     words: str
     denied: bool
     login: bool = False
+
+    @property
+    def outcome(self) -> ExchangeOutcome:
+        return "needs_login" if self.login else "denied" if self.denied else "failed"
 
 
 @dataclass(slots=True)
@@ -73,9 +178,8 @@ class _Kept:
 
 class ExchangedCredentials:
     """Implements UserCredentials for the upstream *name*. *issuer* gives the issuer whose tokens are exchanged, as it
-    is configured now. *now* is the time of day. *login* has the accounts of those who have no token, or whose token is
-    not exchanged. Without it, *connect* offers the actor a login at its own issuer, where the exchange needs one.
-    *report* gets the outcome of each exchange."""
+    is configured now. *now* is the time of day. *connect* offers the actor a login at its own issuer, if the exchange
+    needs one. *report* gets the outcome of each exchange."""
 
     def __init__(
         self,
@@ -83,7 +187,6 @@ class ExchangedCredentials:
         exchange: Exchange,
         issuer: Callable[[], Issuer | None],
         now: Callable[[], float],
-        login: UserCredentials | None = None,
         connect: Callable[[str], Awaitable[ConnectRequired]] | None = None,
         report: OnExchange = lambda event: None,
     ) -> None:
@@ -91,7 +194,6 @@ class ExchangedCredentials:
         self._exchange = exchange
         self._issuer = issuer
         self._now = now
-        self._login = login
         self._connect = connect
         self._report = report
         self._kept: OrderedDict[GrantName, _Kept] = OrderedDict()
@@ -102,54 +204,38 @@ class ExchangedCredentials:
         found = await self._found(identity)
         if isinstance(found, GrantName):
             return found
-        if self._login is not None:
-            return await self._login.named(identity)
         if found.login and self._connect is not None:
             try:
                 raise await self._connect(identity.actor)
-            except LoginsAway:
+            except StoreUnavailable:
                 raise UpstreamUnavailable(_UNUSABLE, path=self._name) from None
         raise Forbidden(found.words, path=self._name)
 
     async def known(self, identity: Identity) -> GrantName | None:
         found = await self._found(identity)
-        if isinstance(found, GrantName):
-            return found
-        return None if self._login is None else await self._login.known(identity)
+        return found if isinstance(found, GrantName) else None
 
     def of(self, grant: GrantName) -> Credentials:
-        if grant not in self._kept and self._login is not None:
-            return self._login.of(grant)
         return _ExchangedToken(self, grant)
 
     async def lacks(self, grant: GrantName, scopes: frozenset[str]) -> None:
-        """Scopes are the operator's to decide. Raises nothing where there is no login to offer: then the server's
-        answer counts."""
+        """Scopes are the operator's to decide. Raises nothing: the server's answer counts."""
         kept = self._kept.get(grant)
         if kept is None:
-            if self._login is not None:
-                await self._login.lacks(grant, scopes)
             return
-        if scopes and self._login is None:
+        if scopes:
             log.warning("%s: it wants more scopes than exchanged tokens have: %s", self._name, " ".join(sorted(scopes)))
             return
         self._end(grant)
-        if not scopes and self._now() - kept.given_at >= _SOON_S:
+        if self._now() - kept.given_at >= _SOON_S:
             # It is over, or was revoked, and no request was there to renew it: the next one has another.
             return
         kept.tokens = None
         self._keep(grant, kept)
         self._fail(kept, _Failure(_REFUSED, denied=True))
-        if self._login is not None:
-            # From here on the caller's own login counts, for as long as its token is good.
-            kept.quiet_until = kept.identity.expires_at or 0.0
-            await self._login.named(kept.identity)
-            raise UpstreamUnavailable(_OVER, path=self._name)
 
     def observe(self, ended: Callable[[GrantName], None]) -> None:
         self._observers.append(ended)
-        if self._login is not None:
-            self._login.observe(ended)
 
     def token_of(self, grant: GrantName) -> Tokens:
         """Return what was given for *grant*. Raises UpstreamUnavailable once it has ended."""
@@ -216,32 +302,24 @@ class ExchangedCredentials:
         await asyncio.wait([kept.asking])
 
     async def _asked(self, name: GrantName, kept: _Kept, subject: str) -> None:
+        failure: _Failure | None = None
         try:
-            tokens = await self._exchange(kept.issuer.url, kept.identity.actor, subject)
-        except LoginFailure as failure:
-            log.log(
-                logging.INFO if isinstance(failure, NeedsLogin | GrantInvalid | Declined) else logging.WARNING,
-                "%s: no token for %s: %s",
-                self._name,
-                kept.identity.actor,
-                failure.detail,
-            )
-            self._fail(kept, _failure_of(failure))
-            self._tell(kept, outcome_of(failure))
-        except LoginsAway:
-            self._fail(kept, _Failure(_UNUSABLE, denied=False))
-            self._tell(kept, "failed")
+            self._take(name, kept, await self._exchange(kept.issuer.url, kept.identity.actor, subject))
+        except LoginFailure as error:
+            is_usual = isinstance(error, NeedsLogin | GrantInvalid | Declined)
+            level = logging.INFO if is_usual else logging.WARNING
+            log.log(level, "%s: no token for %s: %s", self._name, kept.identity.actor, error.detail)
+            failure = _failure_of(error)
+        except StoreUnavailable:
+            failure = _Failure(_UNUSABLE, denied=False)
         except Exception:
             log.exception("%s: a token was not exchanged", self._name)
-            self._fail(kept, _Failure(_UNUSABLE, denied=False))
-            self._tell(kept, "failed")
-        else:
-            self._take(name, kept, tokens)
-            self._tell(kept, "ok")
+            failure = _Failure(_UNUSABLE, denied=False)
         finally:
             kept.asking = None
-
-    def _tell(self, kept: _Kept, outcome: ExchangeOutcome) -> None:
+        if failure is not None:
+            self._fail(kept, failure)
+        outcome = "ok" if failure is None else failure.outcome
         self._report(ExchangeEvent(self._name, kept.identity.actor, kept.issuer.url, outcome))
 
     def _take(self, name: GrantName, kept: _Kept, tokens: Tokens) -> None:

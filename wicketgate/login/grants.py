@@ -1,22 +1,49 @@
-"""The grants of all actors at tool servers: given, found, listed, ended (ACCESS-156, ACCESS-157).
+"""The grants of all actors at tool servers: stored, listed, revoked (ACCESS-156, ACCESS-157), and refreshed by one
+process at a time (ACCESS-158 to ACCESS-160).
 
-A grant is of one actor at one upstream, from one issuer for one resource; an actor has one at an upstream at a time. It
-is bound to the server at which it was given: a name of the configuration may come to mean another one. A grant that was
-revoked stays for some minutes without its tokens, so that a refresh which was under way meanwhile does not bring it
-back, and other processes learn that it has ended.
+A grant belongs to one actor at one upstream, from one issuer for one resource; an actor has at most one per upstream.
+It is bound to the server for which it was issued, because a configured name may later mean another server. A revoked
+grant stays for some minutes without its tokens: a concurrent refresh cannot restore it, and other processes learn that
+it has ended.
+
+An issuer that rotates refresh tokens accepts each only once; a second use ends the whole grant. Therefore a process
+acquires the lease on the grant's row, checks whether another process was faster, asks the issuer, and stores the new
+tokens before they are used.
 """
 
+import asyncio
+import contextlib
+import logging
+import secrets
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import Literal
 
-from wicketgate.login.keys import row_key
-from wicketgate.login.sealed_rows import OpenedRow, SealedRows
-from wicketgate.login.tokens import Tokens, tokens_of
+from pydantic import TypeAdapter, ValidationError
+
+from wicketgate.errors import StoreUnavailable
+from wicketgate.login.login_flow import RefreshOutcome
+from wicketgate.login.sealed_rows import Row, SealedRows, row_key
+from wicketgate.login.token_endpoint import InvalidGrant, Refresh, Tokens, Unreachable
+from wicketgate.task_end import end_tasks
+
+log = logging.getLogger("wicketgate.login")
 
 GrantState = Literal["active", "reconnect", "revoked"]
-"""*reconnect*: the issuer takes it no more, and its owner has to log in anew."""
+"""*reconnect*: the issuer takes it no more, and its owner has to log in again."""
 
+LEASE_S = 15.0
+_REFRESH_S = 10.0
+"""Shorter than the lease: no other process asks while an answer may come."""
+_GUARD_S = 2.0
+"""A process that stood still for longer after it took the lease looks again."""
+_LOOK_S = 0.1
+_WAIT_S = 12.0
+_WAIT_WHILE_GOOD_S = 2.0
+_WRITE_AGAIN_S = 0.25
+_CLOSE_S = 12.0
+_COOLDOWN_S = 5.0
+_MAX_COOLDOWN_S = 300.0
 REVOKED_S = 900.0
 _TRIES = 20
 
@@ -53,6 +80,8 @@ class Grant:
         return row_key("grant", self.actor, self.upstream, self.issuer, self.resource)
 
 
+_GRANT = TypeAdapter(Grant)
+
 GrantEventKind = Literal["granted", "refused", "revoked", "left"]
 
 
@@ -77,7 +106,7 @@ class Grants:
     """The grants that are kept in *rows*. *now* is the time of day in seconds, *new_number* gives a number that does
     not come again. *report* gets news of this process, once each; it must neither wait nor fail.
 
-    Every method raises LoginsAway.
+    Every method raises StoreUnavailable.
     """
 
     def __init__(
@@ -140,13 +169,13 @@ class Grants:
         )
 
     async def refused(self, grant: Grant) -> None:
-        """Have the owner log in anew, unless *grant* has changed since it was read."""
+        """Have the owner log in again, unless *grant* has changed since it was read."""
         tokens = replace(grant.tokens, access_token="", refresh_token="", id_token="")
         if await self._write(replace(grant, tokens=tokens, state="reconnect", version=grant.version + 1)):
             self._report(GrantEvent("refused", grant.actor, grant.upstream, grant.issuer))
 
     async def _end(self, grant: Grant) -> bool:
-        """False if it has ended meanwhile, by another."""
+        """False if it has ended in the meantime, by another."""
         for _ in range(_TRIES):
             former = await self.read(grant.key)
             if former is None or former.state == "revoked" or former.number != grant.number:
@@ -161,30 +190,151 @@ class Grants:
     async def _write(self, grant: Grant) -> Grant | None:
         """The grant as it is kept now; None if another was faster."""
         ends_at = self.now() + REVOKED_S if grant.state == "revoked" else None
-        row = OpenedRow("grant", grant.key, grant.actor, _value(grant), grant.version, ends_at)
+        value = _GRANT.dump_python(grant, mode="json", exclude={"actor", "version"})
+        row = Row("grant", grant.key, grant.actor, value, grant.version, ends_at)
         version = await self.rows.write(row)
         return replace(grant, version=version) if version else None
 
 
-def _value(grant: Grant) -> dict[str, Any]:
-    return {
-        "upstream": grant.upstream,
-        "issuer": grant.issuer,
-        "resource": grant.resource,
-        "number": grant.number,
-        "state": grant.state,
-        "tokens": grant.tokens.as_dict(),
-        "granted_at": grant.granted_at,
-        "issued_at": grant.issued_at,
-        "bond": asdict(grant.bond),
-    }
-
-
-def _grant(row: OpenedRow) -> Grant | None:
+def _grant(row: Row) -> Grant | None:
     """None for one that another release has written."""
     try:
-        value = dict(row.value)
-        read = {"tokens": tokens_of(value["tokens"]), "bond": Bond(**value["bond"])}
-        return Grant(actor=row.owner, version=row.version, **{**value, **read})
-    except (KeyError, TypeError, ValueError):
+        return _GRANT.validate_python({**row.value, "actor": row.owner, "version": row.version})
+    except ValidationError:
         return None
+
+
+class GrantEnded(Exception):
+    """There is no such grant any more, or the issuer takes it no more."""
+
+
+class NotRefreshed(Exception):
+    """The issuer gave no answer that settles anything, now or a short time ago."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Quiet:
+    """*until*, on the clock, the issuer is not asked again."""
+
+    until: float
+    failures: int
+
+
+class Refresher:
+    """Refreshes the grants of one upstream by *refresh*. *clock* is monotonic, in seconds. *count* gets
+    the outcome of each question to the issuer. For one event loop."""
+
+    def __init__(
+        self,
+        grants: Grants,
+        refresh: Refresh,
+        clock: Callable[[], float],
+        count: Callable[[RefreshOutcome], None] = lambda outcome: None,
+    ) -> None:
+        self._grants = grants
+        self._refresh = refresh
+        self._clock = clock
+        self._count = count
+        self._under_way: dict[str, asyncio.Task[Grant]] = {}
+        self._quiet: dict[str, _Quiet] = {}
+
+    async def renewed(self, grant: Grant, *, still_good: bool) -> Grant:
+        """Return the grant with other tokens than it has here, from whichever process. Callers that come together wait
+        for one; for less long where the tokens are *still_good*.
+
+        Raises GrantEnded, NotRefreshed and StoreUnavailable.
+        """
+        key = grant.key
+        task = self._under_way.get(key)
+        if task is None:
+            quiet = self._quiet.get(key)
+            if quiet is not None and self._clock() < quiet.until:
+                raise NotRefreshed
+            task = asyncio.create_task(self._renew(grant), name="refresh of a grant")
+            self._under_way[key] = task
+            task.add_done_callback(lambda done: self._done(key, done))
+        # A caller that leaves must not end what others wait for, nor what has to be written.
+        await asyncio.wait([task], timeout=_WAIT_WHILE_GOOD_S if still_good else _WAIT_S)
+        if not task.done() or task.cancelled():
+            raise NotRefreshed
+        return task.result()
+
+    async def aclose(self) -> None:
+        """Wait for what is under way, which may have used up a refresh token already; for some seconds."""
+        tasks = list(self._under_way.values())
+        if tasks:
+            await asyncio.wait(tasks, timeout=_CLOSE_S)
+            await end_tasks(*tasks)
+
+    def _done(self, key: str, task: "asyncio.Task[Grant]") -> None:
+        del self._under_way[key]
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, NotRefreshed):
+            failures = self._quiet[key].failures + 1 if key in self._quiet else 1
+            pause_s = min(_COOLDOWN_S * 2.0 ** min(failures - 1, 10), _MAX_COOLDOWN_S)
+            self._quiet[key] = _Quiet(self._clock() + pause_s, failures)
+        elif not isinstance(error, StoreUnavailable):
+            self._quiet.pop(key, None)
+        if error is not None and not isinstance(error, NotRefreshed | StoreUnavailable | GrantEnded):
+            log.error("a grant was not refreshed", exc_info=error)
+
+    async def _renew(self, seen: Grant) -> Grant:
+        rows, holder = self._grants.rows, secrets.token_hex(8)
+        while True:
+            if _is_other(found := await self._standing(seen), seen):
+                return found
+            asked_at = self._clock()
+            if not await rows.lease("grant", seen.key, holder, LEASE_S):
+                await asyncio.sleep(_LOOK_S)
+                continue
+            try:
+                # Another may have been done between the look and the lease.
+                if _is_other(found := await self._standing(seen), seen):
+                    return found
+                if self._clock() - asked_at < _GUARD_S:
+                    return await self._exchange(found, holder)
+            finally:
+                with contextlib.suppress(StoreUnavailable):
+                    await rows.release("grant", seen.key, holder)
+
+    async def _exchange(self, grant: Grant, holder: str) -> Grant:
+        try:
+            if not grant.tokens.refresh_token:
+                raise InvalidGrant
+            async with asyncio.timeout(_REFRESH_S):
+                tokens = await self._refresh(grant.tokens)
+        except InvalidGrant:
+            # Once more: a process whose lease had lapsed may have been faster.
+            if (found := await self._standing(grant)).version != grant.version:
+                return found
+            self._count("ended")
+            await self._grants.refused(grant)
+            raise GrantEnded from None
+        except (Unreachable, TimeoutError):
+            self._count("failed")
+            raise NotRefreshed from None
+        self._count("ok")
+        return await self._kept(grant, replace(grant, tokens=tokens), holder)
+
+    async def _kept(self, grant: Grant, refreshed: Grant, holder: str) -> Grant:
+        """Keep the tokens before anybody uses them, however long the store is away: the former are used up."""
+        while True:
+            try:
+                kept = await self._grants.refreshed(grant, refreshed.tokens)
+                # One that was not written, or was by an attempt whose answer got lost, shows in the row.
+                return kept or await self._standing(grant)
+            except StoreUnavailable:
+                await asyncio.sleep(_WRITE_AGAIN_S)
+            with contextlib.suppress(StoreUnavailable):
+                await self._grants.rows.lease("grant", grant.key, holder, LEASE_S)
+
+    async def _standing(self, grant: Grant) -> Grant:
+        """The grant as it is now. Raises GrantEnded."""
+        found = await self._grants.read(grant.key)
+        if found is None or found.state != "active" or found.number != grant.number:
+            raise GrantEnded
+        return found
+
+
+def _is_other(found: Grant, seen: Grant) -> bool:
+    return found.tokens.access_token != seen.tokens.access_token

@@ -6,16 +6,16 @@ A token server that refuses is asked again ever more rarely, however many calls 
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from wicketgate.errors import LoginNeeded, ScopesNeeded, UpstreamUnavailable
-from wicketgate.login.carrier import Carrier
 from wicketgate.login.discovery import discover
-from wicketgate.login.failures import IssuerAway, LoginFailure, NeedsLogin
+from wicketgate.login.oauth_http import Carrier
 from wicketgate.login.registrar import AuthMethod
-from wicketgate.login.token_endpoint import Client, client_credentials, refresh
-from wicketgate.login.tokens import Tokens
+from wicketgate.login.steps import IssuerAway, LoginFailure, NeedsLogin
+from wicketgate.login.token_endpoint import Client, Tokens, client_credentials, refresh
 from wicketgate.net.challenge import Refusal
 
 log = logging.getLogger("wicketgate.oauth")
@@ -28,13 +28,12 @@ _MAX_COOLDOWN_S = 300.0
 class TokenSource(Protocol):
     """The tokens of one upstream, which IssuedCredentials asks for one at a time."""
 
-    async def get(self, refusal: Refusal | None) -> Tokens | None:
-        """Return tokens that differ from those before, because these end, or because of *refusal*. None: the server is
-        to be asked without one, for the sake of its refusal. Raises LoginFailure."""
+    async def get(self, refusal: Refusal | None) -> Tokens:
+        """Return new tokens, because the current ones expire or because of *refusal*. Raises LoginFailure."""
         ...
 
-    async def widen(self, refusal: Refusal) -> Tokens | None:
-        """Return tokens with the scopes that *refusal* wants; None if there are none to be had. Raises LoginFailure."""
+    async def other(self) -> Tokens | None:
+        """Return the tokens of a login that was made since; None if there was none. Raises LoginFailure."""
         ...
 
 
@@ -71,7 +70,7 @@ class MachineSource:
         self._assertion = assertion
         self._refresh_token = plan.refresh_token
 
-    async def get(self, refusal: Refusal | None) -> Tokens | None:
+    async def get(self, refusal: Refusal | None) -> Tokens:
         plan = self._plan
         issuer, endpoint, scopes = plan.issuer, plan.token_url, plan.scopes
         resource = plan.resource if plan.resource not in ("auto", "omit") else ""
@@ -91,8 +90,7 @@ class MachineSource:
         self._refresh_token = tokens.refresh_token
         return tokens
 
-    async def widen(self, refusal: Refusal) -> Tokens | None:
-        """The operator decides about scopes."""
+    async def other(self) -> Tokens | None:
         return None
 
 
@@ -119,7 +117,6 @@ class IssuedCredentials:
         self._asking: asyncio.Task[None] | None = None
         self._failures = 0
         self._failure: LoginFailure | None = None
-        self._widened = False
         self._quiet_until = float("-inf")
         self._renewed_until = float("-inf")
 
@@ -135,22 +132,22 @@ class IssuedCredentials:
 
     async def renew(self, refusal: Refusal) -> bool:
         """Soon after another it gives what that one gave: calls that were refused together renew once. Raises
-        ScopesNeeded where no token with more scopes can be had."""
+        ScopesNeeded: the operator decides about scopes, and may have logged in for more of them."""
         if refusal.lacks_scopes:
-            before = self._header
-            await self._get(refusal)
-            if self._header == before and self._scopes_mend:
+            tokens = None
+            with suppress(LoginFailure):
+                tokens = await self._source.other()
+            if tokens is None:
                 raise ScopesNeeded(self._name, refusal.named_scopes, self._scopes_mend)
-            return self._header != before
+            self._take(tokens)
+            return True
         if self._now() >= self._renewed_until:
-            had_one = bool(self._header)
             await self._get(refusal)
-            # The first token takes the place of none, and may be refused at once by a server that has changed.
-            self._renewed_until = self._now() + _COOLDOWN_S if had_one else self._renewed_until
+            self._renewed_until = self._now() + _COOLDOWN_S
         return True
 
     async def aclose(self) -> None:
-        """Ends a request that is under way; its callers get UpstreamUnavailable. A later call may ask anew."""
+        """Ends a request that is under way; its callers get UpstreamUnavailable. A later call may ask again."""
         asking = self._asking
         if asking is not None:
             asking.cancel()
@@ -175,19 +172,14 @@ class IssuedCredentials:
     async def _ask(self, refusal: Refusal | None) -> None:
         """Never raises: what came of it is in the state."""
         try:
-            if refusal is not None and refusal.lacks_scopes:
-                tokens = await self._source.widen(refusal)
-                if tokens is None:
-                    return
-            else:
-                tokens = await self._source.get(refusal)
+            tokens = await self._source.get(refusal)
         except LoginFailure as failure:
             if not self._failures or type(failure) is not type(self._failure):
                 log.warning("%s: no token: %s", self._name, failure.detail)
             self._failure = failure
             if not isinstance(failure, IssuerAway):
                 self._header = ""  # it was refused, so the one before is not good either
-            # A login that somebody makes meanwhile is found soon, and looking for it costs nothing.
+            # A login that someone makes in the meantime is found soon, and looking for it costs nothing.
             doublings = 0 if isinstance(failure, NeedsLogin) else min(self._failures, 10)
             self._quiet_until = self._now() + min(_COOLDOWN_S * 2.0**doublings, _MAX_COOLDOWN_S)
             self._failures += 1
@@ -195,10 +187,7 @@ class IssuedCredentials:
         self._failures, self._failure = 0, None
         self._take(tokens)
 
-    def _take(self, tokens: Tokens | None) -> None:
-        if tokens is None:
-            self._header = ""
-            return
+    def _take(self, tokens: Tokens) -> None:
         for secret in (tokens.access_token, tokens.refresh_token, tokens.id_token):
             if secret:
                 self._learn(secret)

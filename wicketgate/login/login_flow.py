@@ -1,12 +1,27 @@
-"""One login, from its offer to its outcome, as steps that each give the next state or refuse (ACCESS-162, ACCESS-163).
+"""One login, from offer to outcome, as steps that each return the next state or refuse (ACCESS-162, ACCESS-163).
 
-Only the actor that was asked takes it further, in the browser session that it has at the gate: what anybody else does
-leaves it as it is.
+Only the actor that was asked can continue it, in that actor's own browser session at the gate; any other request leaves
+it unchanged. Also: the protocol for waiting for a login, and the counts of logins, refreshes and exchanges for the
+metrics (OPS-380).
 """
 
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from hmac import compare_digest
-from typing import Any, Literal
+from typing import Literal, Protocol
+
+from wicketgate.login.steps import (
+    ClientInvalid,
+    Declined,
+    Distrusted,
+    GrantInvalid,
+    IssuerAway,
+    IssuerUnnamed,
+    LoginFailure,
+    NotOffered,
+    Refused,
+)
 
 LoginState = Literal["offered", "opened", "agreed", "returned", "granted", "declined", "failed"]
 
@@ -44,20 +59,27 @@ class BrowserSession:
 
 
 @dataclass(frozen=True, slots=True)
-class Secrets:
-    """The secrets of one way to the issuer and back: those of PKCE, of the answer, and of the ID token."""
+class Agreement:
+    """The terms that are fixed at consent: only this issuer's answer is accepted, and its tokens are valid only at the
+    tool server with the URL *server*. *issuer_names_itself*: it says that answers carry ``iss``. *verifier* and *state*
+    are the secrets of one way to the issuer and back. *scopes* are all that are asked for."""
 
-    verifier: str = field(default="", repr=False)
-    state: str = field(default="", repr=False)
-    nonce: str = field(default="", repr=False)
+    server: str
+    issuer: str
+    issuer_names_itself: bool
+    client_id: str
+    redirect_uri: str
+    resource: str
+    verifier: str = field(repr=False)
+    state: str = field(repr=False)
+    scopes: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class Login:
     """*flow* is its id, which stands in its link. Times are in seconds since the epoch. *browser* is the key of the
-    browser session that opened it, *csrf* the token of its form. *server* (its URL), *issuer*, *issuer_names_itself*
-    (it says that answers carry ``iss``), *client_id*, *redirect_uri* and *resource* are those at the time of the
-    agreement. *number* is that of the grant, *why* a fixed phrase for a login that was declined or failed."""
+    browser session that opened it, *csrf* the token of its form. *agreement* is there from the consent to the outcome.
+    *number* is that of the grant, *why* a fixed phrase for a login that was declined or failed."""
 
     flow: str
     actor: str
@@ -68,13 +90,7 @@ class Login:
     state: LoginState = "offered"
     browser: str = ""
     csrf: str = field(default="", repr=False)
-    secrets: Secrets = field(default_factory=Secrets, repr=False)
-    server: str = ""
-    issuer: str = ""
-    issuer_names_itself: bool = False
-    client_id: str = ""
-    redirect_uri: str = ""
-    resource: str = ""
+    agreement: Agreement | None = None
     number: int = 0
     why: str = ""
     version: int = 1
@@ -88,21 +104,6 @@ class Login:
         return self.state in ENDS
 
 
-@dataclass(frozen=True, slots=True)
-class Agreement:
-    """The record from the agreement on. The answer is good for this issuer alone, and what it gives for the
-    tool server with the URL *server*. *scopes* are all that are asked for."""
-
-    server: str
-    issuer: str
-    issuer_names_itself: bool
-    client_id: str
-    redirect_uri: str
-    resource: str
-    secrets: Secrets
-    scopes: frozenset[str] = frozenset()
-
-
 def opened(login: Login, session: BrowserSession, csrf: str) -> Login:
     """The page was opened. The form gets a new *csrf* in another browser of the actor; one that was agreed to stays so
     until it is agreed to again. Raises LoginRefused."""
@@ -111,7 +112,7 @@ def opened(login: Login, session: BrowserSession, csrf: str) -> Login:
         raise LoginRefused("over")
     if login.browser == session.key:
         return login
-    return replace(login, state="opened", browser=session.key, csrf=csrf, secrets=Secrets())
+    return replace(login, state="opened", browser=session.key, csrf=csrf, agreement=None)
 
 
 def agreed(login: Login, session: BrowserSession, csrf: str, agreement: Agreement, expires_at: float) -> Login:
@@ -120,19 +121,8 @@ def agreed(login: Login, session: BrowserSession, csrf: str, agreement: Agreemen
     Raises LoginRefused.
     """
     _by_form(login, session, csrf)
-    return replace(
-        login,
-        state="agreed",
-        server=agreement.server,
-        issuer=agreement.issuer,
-        issuer_names_itself=agreement.issuer_names_itself,
-        client_id=agreement.client_id,
-        redirect_uri=agreement.redirect_uri,
-        resource=agreement.resource,
-        secrets=agreement.secrets,
-        scopes=login.scopes | agreement.scopes,
-        expires_at=expires_at,
-    )
+    scopes = login.scopes | agreement.scopes
+    return replace(login, state="agreed", agreement=agreement, scopes=scopes, expires_at=expires_at)
 
 
 def declined_by_form(login: Login, session: BrowserSession, csrf: str) -> Login:
@@ -143,17 +133,18 @@ def declined_by_form(login: Login, session: BrowserSession, csrf: str) -> Login:
 
 def returned(login: Login, session: BrowserSession, state: str, issuer: str | None, redirect_uri: str) -> Login:
     """The browser came back to *redirect_uri* with *state*, which is used up, and *issuer*, if the answer names one.
-    The secrets stay for the exchange, but for the state. With another issuer than was asked, or at the address of
+    The verifier stays for the exchange. With another issuer than was asked, or at the address of
     another, the login fails. Raises LoginRefused."""
     _of_actor(login, session)
     _of_browser(login, session)
-    if login.state != "agreed":
+    agreement = login.agreement
+    if login.state != "agreed" or agreement is None:
         raise LoginRefused("over")
-    if not _equal(login.secrets.state, state):
+    if not is_same_secret(agreement.state, state):
         raise LoginRefused("forged")
-    back = replace(login, state="returned", secrets=replace(login.secrets, state=""))
-    is_other = issuer != login.issuer if issuer is not None else login.issuer_names_itself
-    if is_other or redirect_uri != login.redirect_uri:
+    back = replace(login, state="returned", agreement=replace(agreement, state=""))
+    is_other = issuer != agreement.issuer if issuer is not None else agreement.issuer_names_itself
+    if is_other or redirect_uri != agreement.redirect_uri:
         # Nothing of the answer is used or shown: it may be of an issuer that attacks another (mix-up).
         return ended(back, "failed", OTHER_ISSUER)
     return back
@@ -164,14 +155,14 @@ def logged_in(login: Login, session: BrowserSession) -> Login:
     _of_actor(login, session)
     if not login.is_open:
         raise LoginRefused("over")
-    return replace(login, state="granted", secrets=Secrets(), csrf="")
+    return replace(login, state="granted", agreement=None, csrf="")
 
 
 def ended(login: Login, state: Literal["granted", "declined", "failed"], why: str = "", *, number: int = 0) -> Login:
-    """The outcome; its secrets are dropped. Only of one that has come back may be *granted*. Raises LoginRefused."""
+    """The outcome; its agreement is dropped. Only of one that has come back may be *granted*. Raises LoginRefused."""
     if login.has_ended or (state == "granted" and login.state != "returned"):
         raise LoginRefused("over")
-    return replace(login, state=state, why=why, number=number, secrets=Secrets(), csrf="")
+    return replace(login, state=state, why=why, number=number, agreement=None, csrf="")
 
 
 def _by_form(login: Login, session: BrowserSession, csrf: str) -> None:
@@ -179,7 +170,7 @@ def _by_form(login: Login, session: BrowserSession, csrf: str) -> None:
     _of_browser(login, session)
     if login.state not in ("opened", "agreed"):
         raise LoginRefused("over")
-    if not _equal(login.csrf, csrf):
+    if not is_same_secret(login.csrf, csrf):
         raise LoginRefused("forged")
 
 
@@ -193,30 +184,84 @@ def _of_browser(login: Login, session: BrowserSession) -> None:
         raise LoginRefused("other_browser")
 
 
-def _equal(ours: str, theirs: str) -> bool:
-    """False where there is none of ours."""
+def is_same_secret(ours: str, theirs: str) -> bool:
+    """Returns false if *ours* is empty. Takes the same time for every text of that length."""
     return bool(ours) and compare_digest(ours.encode(), theirs.encode("utf-8", "surrogatepass"))
 
 
-def login_value(login: Login) -> dict[str, Any]:
-    """Return a value for JSON, from which ``login_of`` makes an equal login."""
-    value = {name: getattr(login, name) for name in _TEXTS}
-    return value | {
-        "scopes": sorted(login.scopes),
-        "secrets": [login.secrets.verifier, login.secrets.state, login.secrets.nonce],
-    }
+LoginOutcome = Literal["granted", "declined", "failed", "waiting"]
+"""``granted``: the account is connected; ``declined``: its person did not want to; ``failed``: it ended otherwise, by
+its time too; ``waiting``: it has not ended."""
 
 
-_TEXTS = (
-    *("flow", "actor", "upstream", "offered_at", "expires_at", "state", "browser", "csrf", "issuer"),
-    *("server", "issuer_names_itself", "client_id", "redirect_uri", "resource", "number", "why"),
-)
+class Waiting(Protocol):
+    """Logins under way, at whichever process their pages are served."""
+
+    async def outcome(self, flow: str, within_s: float) -> LoginOutcome:
+        """Return what has become of the login *flow*, as soon as it has ended, or after *within_s*. A login that is
+        not known is ``failed``. Never raises: where that cannot be known now it is ``waiting``."""
+        ...
 
 
-def login_of(value: Any, version: int) -> Login:
-    """Raises ValueError for what another release has written."""
-    try:
-        given = {name: value[name] for name in _TEXTS}
-        return Login(scopes=frozenset(value["scopes"]), secrets=Secrets(*value["secrets"]), version=version, **given)
-    except (KeyError, TypeError):
-        raise ValueError("not a login") from None
+class NoWaiting:
+    """Implements Waiting where no login is waited for."""
+
+    async def outcome(self, flow: str, within_s: float) -> LoginOutcome:
+        return "failed"
+
+
+RefreshOutcome = Literal["ok", "ended", "failed"]
+"""*ended*: the issuer takes the refresh token no more. *failed*: it gave no answer that settles anything."""
+ExchangeOutcome = Literal["ok", "denied", "needs_login", "failed"]
+"""*needs_login*: the caller has first to log in at its issuer."""
+
+_REASONS: Mapping[str, str] = {
+    IssuerAway.why: "issuer_away",
+    GrantInvalid.why: "grant_invalid",
+    ClientInvalid.why: "client_invalid",
+    Declined.why: "issuer",
+    NotOffered.why: "not_offered",
+    Distrusted.why: "distrusted",
+    IssuerUnnamed.why: "distrusted",
+    Refused.why: "refused",
+    DECLINED_BY_OWNER: "owner",
+    DECLINED_THERE: "issuer",
+    OTHER_ISSUER: "other_issuer",
+    SERVER_GONE: "server_gone",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ExchangeEvent:
+    """The outcome of an exchange of the token of *actor* at *issuer*."""
+
+    upstream: str
+    actor: str
+    issuer: str
+    outcome: ExchangeOutcome
+
+
+OnExchange = Callable[[ExchangeEvent], None]
+"""Must neither wait nor fail."""
+
+
+@dataclass(slots=True)
+class LoginCounts:
+    """*logins* by upstream, outcome (``begun``, ``granted``, ``declined``, ``failed``) and reason; *refreshes* and
+    *exchanges* by upstream and outcome. All labels are of closed sets."""
+
+    logins: Counter[tuple[str, str, str]] = field(default_factory=Counter)
+    refreshes: Counter[tuple[str, RefreshOutcome]] = field(default_factory=Counter)
+    exchanges: Counter[tuple[str, ExchangeOutcome]] = field(default_factory=Counter)
+
+    def of_login(self, login: Login) -> None:
+        """Count what *login* has come to just now."""
+        if login.state == "agreed":
+            self.logins[login.upstream, "begun", ""] += 1
+        elif login.has_ended:
+            reason = _REASONS.get(login.why, "other") if login.why else ""
+            self.logins[login.upstream, login.state, reason] += 1
+
+    def not_begun(self, upstream: str, failure: LoginFailure) -> None:
+        """Count a login that its page could not begin."""
+        self.logins[upstream, "failed", _REASONS.get(failure.why, "other")] += 1

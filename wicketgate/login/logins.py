@@ -1,28 +1,31 @@
-"""The logins under way, shared by all processes, and those who wait for their outcomes (ACCESS-162 to ACCESS-164)."""
+"""The logins under way, shared by all processes; the calls that wait for them (ACCESS-162 to ACCESS-164); and the
+browser sessions at the gate (ACCESS-165).
+"""
 
 import asyncio
 import secrets
 from collections import defaultdict
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 
-from wicketgate.login.keys import row_key
+from pydantic import TypeAdapter, ValidationError
+
+from wicketgate.errors import StoreUnavailable
 from wicketgate.login.login_flow import (
     Agreement,
     BrowserSession,
     Login,
+    LoginOutcome,
     LoginRefused,
     agreed,
     declined_by_form,
     ended,
     logged_in,
-    login_of,
-    login_value,
     opened,
     returned,
 )
-from wicketgate.login.rows import LoginsAway
-from wicketgate.login.sealed_rows import OpenedRow, SealedRows
+from wicketgate.login.sealed_rows import Row, SealedRows, row_key
 
 OFFER_S = 600.0
 _LEFT_S = 60.0
@@ -33,6 +36,7 @@ OUTCOME_S = 120.0
 MOST_OPEN = 5
 _LOOK_S = 0.5
 _TRIES = 20
+_LOGIN = TypeAdapter(Login)
 
 
 class TooManyLogins(Exception):
@@ -40,20 +44,26 @@ class TooManyLogins(Exception):
 
 
 class Logins:
-    """The logins that are kept in *rows*. *now* is the time of day in seconds. *report* gets each login that this
-    process has taken to its next state; it must neither wait nor fail. Every method raises LoginsAway; each
-    step raises LoginRefused, and changes nothing then.
+    """The logins that are kept in *rows*; implements Waiting for them. *now* is the time of day in seconds. *report*
+    gets each login that this process has taken to its next state, *heard* each one that was granted, at whichever
+    process, before the call that waited for it goes on. Both must neither wait nor fail. Every method but ``outcome``
+    raises StoreUnavailable; each step raises LoginRefused, and changes nothing then.
 
     The id of a flow is in its link, which anybody may see: it gives nothing. The *state* that goes to the issuer begins
     with it, so that the callback finds the login.
     """
 
     def __init__(
-        self, rows: SealedRows, now: Callable[[], float], report: Callable[[Login], None] = lambda login: None
+        self,
+        rows: SealedRows,
+        now: Callable[[], float],
+        report: Callable[[Login], None] = lambda login: None,
+        heard: Callable[[Login], None] = lambda login: None,
     ) -> None:
         self._rows = rows
         self._now = now
         self._report = report
+        self._heard = heard
         self._waiting: defaultdict[str, set[asyncio.Event]] = defaultdict(set)
 
     async def offer(self, actor: str, upstream: str, scopes: frozenset[str]) -> Login:
@@ -66,8 +76,7 @@ class Logins:
                 return login
         now = self._now()
         made = Login(secrets.token_urlsafe(24), actor, upstream, scopes, now, now + OFFER_S)
-        row = OpenedRow("flow", row_key("flow", made.flow), owner, login_value(made), 1, made.expires_at)
-        if not await self._rows.write(row, most_of_owner=MOST_OPEN):
+        if not await self._rows.write(_row(made), most_of_owner=MOST_OPEN):
             raise TooManyLogins
         return made
 
@@ -85,7 +94,7 @@ class Logins:
         return await self._step(flow, lambda login: opened(login, session, csrf))
 
     async def agree(self, flow: str, session: BrowserSession, csrf: str, agreement: Agreement) -> Login:
-        """Note that the form was sent. The ``secrets.state`` of *agreement* was made by ``new_state``."""
+        """Note that the form was sent. The *state* of *agreement* was made by ``new_state``."""
         expires_at = self._now() + AGREED_S
         return await self._step(flow, lambda login: agreed(login, session, csrf, agreement, expires_at))
 
@@ -116,9 +125,8 @@ class Logins:
     async def failed(self, login: Login, why: str) -> Login:
         return await self._step(login.flow, lambda found: ended(found, "failed", why))
 
-    async def outcome(self, flow: str, within_s: float) -> Login:
-        """Wait for the outcome, at whichever process it comes; return the login as it is after *within_s* at most.
-        Raises LoginRefused for one that is gone, but not LoginsAway while there is time left."""
+    async def outcome(self, flow: str, within_s: float) -> LoginOutcome:
+        """Wait for the outcome, at whichever process it comes, for *within_s* at most."""
         loop = asyncio.get_running_loop()
         give_up_at = loop.time() + within_s
         woken = asyncio.Event()
@@ -127,22 +135,29 @@ class Logins:
             while True:
                 woken.clear()
                 left_s = give_up_at - loop.time()
-                try:
-                    login = await self.find(flow)
-                    if login.has_ended or left_s <= 0:
-                        return login
-                except LoginsAway:
-                    if left_s <= 0:
-                        raise
-                try:
-                    async with asyncio.timeout(max(0.0, min(_LOOK_S, left_s))):
+                with suppress(StoreUnavailable):
+                    if (outcome := self._outcome_of(await self.find(flow))) != "waiting":
+                        return outcome
+                if left_s <= 0:
+                    return "waiting"
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(min(_LOOK_S, left_s)):
                         await woken.wait()
-                except TimeoutError:
-                    pass
+        except LoginRefused:
+            return "failed"
         finally:
             self._waiting[flow].discard(woken)
             if not self._waiting[flow]:
                 del self._waiting[flow]
+
+    def _outcome_of(self, login: Login) -> LoginOutcome:
+        if login.state == "granted":
+            self._heard(login)
+        match login.state:
+            case "granted" | "declined" | "failed" as ended:
+                return ended
+            case _:
+                return "waiting"
 
     async def _step(self, flow: str, step: Callable[[Login], Login]) -> Login:
         for _ in range(_TRIES):
@@ -153,10 +168,7 @@ class Logins:
             if after.has_ended:
                 after = replace(after, expires_at=self._now() + OUTCOME_S)
             after = replace(after, version=before.version + 1)
-            owner = _owner(after.actor, after.upstream)
-            key = row_key("flow", flow)
-            row = OpenedRow("flow", key, owner, login_value(after), after.version, after.expires_at)
-            if await self._rows.write(row):
+            if await self._rows.write(_row(after)):
                 if after.state != before.state or after.state == "agreed":
                     self._report(after)
                 if after.has_ended:
@@ -175,8 +187,65 @@ def _owner(actor: str, upstream: str) -> str:
     return row_key("flow of", actor, upstream)
 
 
-def _login(row: OpenedRow) -> Login | None:
+def _row(login: Login) -> Row:
+    key, owner = row_key("flow", login.flow), _owner(login.actor, login.upstream)
+    value = _LOGIN.dump_python(login, mode="json")
+    return Row("flow", key, owner, value, login.version, login.expires_at)
+
+
+def _login(row: Row) -> Login | None:
+    """None for one that another release has written."""
     try:
-        return login_of(row.value, row.version)
-    except ValueError:
+        return _LOGIN.validate_python({**row.value, "version": row.version})
+    except ValidationError:
         return None
+
+
+LIFE_S = 12 * 3_600.0
+MOST_OF_ACTOR = 50
+
+
+class TooManyBrowsers(Exception):
+    """The actor has too many browser sessions."""
+
+
+class Browsers:
+    """The browser sessions that are kept in *rows*, by the hashes of their cookies. *now* is the time of day in
+    seconds. Every method raises StoreUnavailable."""
+
+    def __init__(self, rows: SealedRows, now: Callable[[], float]) -> None:
+        self._rows = rows
+        self._now = now
+
+    async def begin(
+        self, actor: str, former: str = "", *, key_id: str = "", issuer: str = ""
+    ) -> tuple[str, BrowserSession]:
+        """Return a new cookie for a browser in which *actor* has just logged in, with the key *key_id* or at *issuer*,
+        and its session; that of its *former* cookie ends, so that one which was planted there is of no use. Raises
+        TooManyBrowsers."""
+        if former:
+            await self.end(former)
+        cookie = secrets.token_urlsafe(32)
+        session = BrowserSession(row_key("browser", cookie), actor, self._now() + LIFE_S, key_id, issuer)
+        value = {"actor": actor, "key_id": key_id, "issuer": issuer}
+        row = Row("browser", session.key, actor, value, 1, session.expires_at)
+        if not await self._rows.write(row, most_of_owner=MOST_OF_ACTOR):
+            raise TooManyBrowsers
+        return cookie, session
+
+    async def find(self, cookie: str) -> BrowserSession | None:
+        """Return the session; None if there is none, or it is over."""
+        key = row_key("browser", cookie)
+        row = await self._rows.read("browser", key)
+        if row is None or row.expires_at is None or row.expires_at <= self._now():
+            return None
+        began_with = (str(row.value.get(name, "")) for name in ("key_id", "issuer"))
+        return BrowserSession(key, row.owner, row.expires_at, *began_with)
+
+    async def end(self, cookie: str) -> None:
+        await self._rows.delete("browser", row_key("browser", cookie))
+
+    async def end_all(self, actor: str) -> int:
+        """End the sessions of *actor* in all browsers; return how many there were."""
+        ended = [await self._rows.delete("browser", row.key) for row in await self._rows.of_owner("browser", actor)]
+        return sum(ended)

@@ -14,8 +14,7 @@ from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from wicketgate.login.discovery import Issuer
-from wicketgate.login.failures import Distrusted, NotOffered, Refused
-from wicketgate.login.steps import Answer, Steps, check_there, post_json
+from wicketgate.login.steps import Answer, Distrusted, NotOffered, Refused, Steps, check_there, post_json
 from wicketgate.net.guard import is_loopback
 from wicketgate.net.outgoing import shown_origin
 
@@ -95,7 +94,6 @@ def registration(
     document_url: str = "",
     known: Registration | None = None,
     now: float,
-    client_name: str = "Wicketgate",
     scopes: Iterable[str] = (),
 ) -> Steps[Registration]:
     """The registration for a login at *issuer*: the *given* one, the *known* one, the document, or a new one, which may
@@ -109,7 +107,7 @@ def registration(
             raise Distrusted(
                 f"oauth.client_id belongs to oauth.issuer, and the issuer is {shown_origin(issuer.issuer)}"
             )
-        method = _given_method(given, issuer)
+        method = given_method(given, issuer)
         return Registration(issuer.issuer, redirect_uri, given.client_id, method, "given", given.client_secret)
     if way in ("key", "document"):
         client_id = document_url.replace("{mark}", mark_of(issuer.issuer, way))
@@ -118,7 +116,7 @@ def registration(
     if known is not None and known.made == "asked" and known.fits(issuer.issuer, redirect_uri, now):
         return known
     if issuer.registration_endpoint:
-        return (yield from _asked(issuer, redirect_uri, client_name, scopes))
+        return (yield from _asked(issuer, redirect_uri, scopes))
     raise NotOffered(
         f"the issuer at {shown_origin(issuer.issuer)} registers no clients by itself: register one there with the "
         f"redirect address {base}, and write oauth.issuer, oauth.client_id and oauth.client_secret"
@@ -135,33 +133,37 @@ def is_document_url(url: str) -> bool:
 
 
 def client_document(
-    document_url: str, base: str, mark: str, keys: Iterable[Mapping[str, str]], client_name: str = "Wicketgate"
+    document_url: str, base: str, mark: str, keys: Iterable[Mapping[str, str]]
 ) -> dict[str, Any] | None:
     """The document for the issuer with *mark*, the gate's id there; None if there is no such mark. *keys* are the
     public keys with which it may sign."""
     if not re.fullmatch(rf"[dk][0-9a-f]{{{MARK_CHARS - 1}}}", mark):
         return None
     method: AuthMethod = "private_key_jwt" if mark[0] == "k" else "none"
-    document = {"client_id": document_url.replace("{mark}", mark), **_metadata([f"{base}/{mark}"], method, client_name)}
+    document = {"client_id": document_url.replace("{mark}", mark), **_metadata(f"{base}/{mark}", method)}
     if method == "private_key_jwt":
         document |= {"jwks": {"keys": list(keys)}, "token_endpoint_auth_signing_alg": "ES256"}
     return document
 
 
-def _metadata(redirect_uris: list[str], method: AuthMethod, client_name: str) -> dict[str, Any]:
-    native = all(is_loopback(urlsplit(uri).hostname or "") for uri in redirect_uris)
+def _metadata(redirect_uri: str, method: AuthMethod) -> dict[str, Any]:
     return {
-        "client_name": client_name,
-        "redirect_uris": redirect_uris,
+        "client_name": "Wicketgate",
+        "redirect_uris": [redirect_uri],
         "grant_types": ["authorization_code", "refresh_token"],
         "response_types": ["code"],
         "token_endpoint_auth_method": method,
-        "application_type": "native" if native else "web",
+        "application_type": "native" if _is_native(redirect_uri) else "web",
     }
 
 
-def _asked(issuer: Issuer, redirect_uri: str, client_name: str, scopes: Iterable[str]) -> Steps[Registration]:
-    metadata = _metadata([redirect_uri], _preferred(issuer, redirect_uri), client_name)
+def _is_native(redirect_uri: str) -> bool:
+    """True for a program on a person's machine, which keeps no secret; a service does."""
+    return is_loopback(urlsplit(redirect_uri).hostname or "")
+
+
+def _asked(issuer: Issuer, redirect_uri: str, scopes: Iterable[str]) -> Steps[Registration]:
+    metadata = _metadata(redirect_uri, _preferred(issuer, redirect_uri))
     # Servers made with the SDK refuse scopes that the client was not registered with.
     if scope := " ".join(scopes):
         metadata["scope"] = scope
@@ -185,15 +187,14 @@ def _asked(issuer: Issuer, redirect_uri: str, client_name: str, scopes: Iterable
 
 
 def _preferred(issuer: Issuer, redirect_uri: str) -> AuthMethod:
-    """A program on a person's machine keeps no secret; a service does. Revocation at servers made with the SDK knows
-    the form alone, so that comes first."""
-    native = is_loopback(urlsplit(redirect_uri).hostname or "")
+    """Revocation at servers made with the SDK knows the form alone, so that comes first."""
     with_secret: tuple[AuthMethod, ...] = ("client_secret_post", "client_secret_basic")
-    order: tuple[AuthMethod, ...] = ("none", *with_secret) if native else (*with_secret, "none")
+    order: tuple[AuthMethod, ...] = ("none", *with_secret) if _is_native(redirect_uri) else (*with_secret, "none")
     return next((method for method in order if method in issuer.auth_methods), "client_secret_basic")
 
 
-def _given_method(given: GivenClient, issuer: Issuer) -> AuthMethod:
+def given_method(given: GivenClient, issuer: Issuer) -> AuthMethod:
+    """Returns the configured method, otherwise the first one that *issuer* accepts."""
     if given.auth_method is not None:
         return given.auth_method
     if given.has_key:

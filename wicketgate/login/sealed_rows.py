@@ -1,41 +1,53 @@
-"""The contents of rows, sealed under the keys of ``auth.seal_keys`` (ACCESS-153, ACCESS-154).
+"""The rows in which logins are stored, shared by all processes of a service: their keys, and their contents, sealed
+under ``auth.seal_keys`` (ACCESS-153, ACCESS-154).
+
+Keys are hashes, so that a store shows neither actors' tool servers nor secrets of a flow. A reader of the store sees
+only kinds, hashed keys and times. Rows are changed by version, so that exactly one of two concurrent writers succeeds.
 
 A row opens only as what it was written as: its kind, key, owner, version and end are sealed along with it (AES-GCM,
-additional data), so that whoever can write to the store can neither move a row to another owner, nor bring an older one
+additional data), so that a writer to the store can neither move a row to another owner, nor bring an older one
 back as a newer, nor let one live longer.
 """
 
+import hashlib
 import json
-import logging
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, Protocol
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from wicketgate.login.rows import Row, RowKind, RowStore
-
-log = logging.getLogger("wicketgate.login")
-
+MOST_LISTED = 10_000
 _FORMAT = b"\1"
 _ID_BYTES = 8
 _NONCE_BYTES = 12
 _HEAD_BYTES = len(_FORMAT) + _ID_BYTES + _NONCE_BYTES
-_TRIES = 3
+
+
+def row_key(*parts: str) -> str:
+    """32 hexadecimal digits for a sequence of any strings; another sequence has others."""
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
+
+
+RowKind = Literal["registration", "grant", "flow", "browser", "id_token"]
+"""A client as an issuer knows it; what an actor may do at a tool server; a login under way; a browser that has logged
+in at the gate; the ID token of an actor."""
 
 
 @dataclass(frozen=True, slots=True)
-class OpenedRow:
-    """A row whose contents are the JSON object *value*. The rest is as in ``Row``."""
+class Row:
+    """*key* is a hash, unique in its kind. *owner* is the actor whose row it is, of a flow the actor with the tool
+    server; empty for the gate's own. The contents are the JSON object *value*. *version* counts the writes, from 1.
+    *expires_at*, in seconds since the epoch, is when the row ends by itself; None: never."""
 
     kind: RowKind
     key: str
     owner: str
-    value: Mapping[str, Any]
+    value: Mapping[str, Any] = field(repr=False)
     version: int
     expires_at: float | None = None
 
@@ -55,15 +67,16 @@ class RowSeal:
         self._first = ciphers[0]
         self._by_id = {cipher.id: cipher for cipher in ciphers}
 
-    def seal(self, row: OpenedRow) -> bytes:
+    def seal(self, row: Row) -> bytes:
         nonce = os.urandom(_NONCE_BYTES)
         text = json.dumps(row.value, separators=(",", ":")).encode()
         sealed = self._first.aead.encrypt(nonce, text, _bound(row))
         return _FORMAT + self._first.id + nonce + sealed
 
-    def open(self, row: Row) -> OpenedRow | None:
-        """Return None for a row that was sealed under no key of the ring, or as another row."""
-        head, sealed = row.data[:_HEAD_BYTES], row.data[_HEAD_BYTES:]
+    def open(self, row: Row, data: bytes) -> Row | None:
+        """Return *row* with the value that is sealed in *data*; None for what was sealed under no key of the ring, or
+        as another row."""
+        head, sealed = data[:_HEAD_BYTES], data[_HEAD_BYTES:]
         cipher = self._by_id.get(head[len(_FORMAT) : len(_FORMAT) + _ID_BYTES])
         if cipher is None or head[: len(_FORMAT)] != _FORMAT:
             return None
@@ -71,69 +84,43 @@ class RowSeal:
             value = json.loads(cipher.aead.decrypt(head[-_NONCE_BYTES:], sealed, _bound(row)))
         except (InvalidTag, ValueError):
             return None
-        return OpenedRow(row.kind, row.key, row.owner, value, row.version, row.expires_at)
+        return replace(row, value=value)
 
 
-class SealedRows:
-    """Rows of *store* with their contents opened. Every method raises LoginsAway.
+class SealedRows(Protocol):
+    """Rows, each written in one step, with their contents opened. Every method raises StoreUnavailable.
 
-    A row that cannot be opened counts as gone, and is written over: the gate starts, and its owners log in anew.
+    A row that cannot be opened counts as gone, and is written over: the gate starts, and its owners log in again.
     """
 
-    def __init__(self, store: RowStore, seal: RowSeal) -> None:
-        self.store = store
-        self.seal = seal
-        self._reported = False
+    seal: RowSeal
 
-    async def read(self, kind: RowKind, key: str) -> OpenedRow | None:
-        row = await self.store.read(kind, key)
-        return None if row is None else self._open(row)
+    async def read(self, kind: RowKind, key: str) -> Row | None:
+        """Return the row, or None if there is none or it has ended."""
+        ...
 
-    async def of_owner(self, kind: RowKind, owner: str | None) -> list[OpenedRow]:
-        """Return the rows that can be opened, as ``RowStore.of_owner`` does."""
-        opened = [self._open(row) for row in await self.store.of_owner(kind, owner)]
-        return [row for row in opened if row is not None]
-
-    async def write(self, row: OpenedRow, *, most_of_owner: int | None = None) -> int:
-        """Write *row* as ``RowStore.write`` does. Return its version, 0 if it was not written. One of version 1 also
-        takes the place of one that cannot be opened, and gets a version after that."""
-        if await self._write(row, most_of_owner):
-            return row.version
-        for _ in range(_TRIES if row.version == 1 else 0):
-            former = await self.store.read(row.kind, row.key)
-            if former is None or self.seal.open(former) is not None:
-                return 0
-            later = OpenedRow(row.kind, row.key, row.owner, row.value, former.version + 1, row.expires_at)
-            if await self._write(later, None):
-                return later.version
-        return 0
+    async def write(self, row: Row, *, most_of_owner: int | None = None) -> int:
+        """Write *row* over the previous version; version 1 only if there is no row. Return the version that was
+        written; 0 if another writer was faster, or, with version 1, if its owner has *most_of_owner* rows of this kind
+        already. One of version 1 also takes the place of one that cannot be opened, and gets a version after that."""
+        ...
 
     async def delete(self, kind: RowKind, key: str) -> bool:
-        return await self.store.delete(kind, key)
+        """Delete the row; false if there was none."""
+        ...
+
+    async def of_owner(self, kind: RowKind, owner: str | None) -> Sequence[Row]:
+        """Return the rows of one owner, or of all with None, in no order; of at most ``MOST_LISTED`` those that can be
+        opened."""
+        ...
 
     async def lease(self, kind: RowKind, key: str, holder: str, for_s: float) -> bool:
-        return await self.store.lease(kind, key, holder, for_s)
+        """Take the lease on a row for this time, or longer if it is *holder*'s already. False while another has it."""
+        ...
 
     async def release(self, kind: RowKind, key: str, holder: str) -> None:
-        await self.store.release(kind, key, holder)
-
-    async def aclose(self) -> None:
-        await self.store.aclose()
-
-    async def _write(self, row: OpenedRow, most_of_owner: int | None) -> bool:
-        data = self.seal.seal(row)
-        sealed = Row(row.kind, row.key, row.owner, data, row.version, row.expires_at)
-        return await self.store.write(sealed, most_of_owner=most_of_owner)
-
-    def _open(self, row: Row) -> OpenedRow | None:
-        opened = self.seal.open(row)
-        if opened is None and not self._reported:
-            self._reported = True
-            log.error(
-                "a login in the store cannot be opened with auth.seal_keys, and counts as gone: its owner has to"
-                " connect anew. Put the key that sealed it back, behind the first one, to have it again (said once)"
-            )
-        return opened
+        """Give a lease back; does nothing if another has it."""
+        ...
 
 
 class _Cipher:
@@ -148,6 +135,6 @@ def _stretched(key: bytes, info: bytes, length: int) -> bytes:
     return HKDF(algorithm=SHA256(), length=length, salt=None, info=info).derive(key)
 
 
-def _bound(row: Row | OpenedRow) -> bytes:
+def _bound(row: Row) -> bytes:
     end = None if row.expires_at is None else float(row.expires_at)
     return json.dumps([row.kind, row.key, row.owner, row.version, end], separators=(",", ":")).encode()

@@ -1,29 +1,90 @@
-"""The way to a grant at one tool server, over HTTP: where one logs in, the way there and back, and the tokens after.
+"""The login at one tool server over HTTP: discovery, the gate's registration at the issuer, the redirect there and
+back, and the tokens.
 
-The issuer of a login is on record before the browser goes there. What is asked of it afterwards, it is asked at the
-endpoints of its own document.
+The gate registers once per issuer for all processes (ACCESS-155). The issuer of a login is recorded before the browser
+goes there; later requests use the endpoints of its own document.
 """
 
+import asyncio
 import logging
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+from pydantic import TypeAdapter, ValidationError
+
+from wicketgate.errors import StoreUnavailable
 from wicketgate.login.authorize import Pending, asked_scopes
 from wicketgate.login.client import Login as KeptLogin
 from wicketgate.login.client import LoginClient
 from wicketgate.login.discovery import Discovery, Issuer
-from wicketgate.login.failures import ClientInvalid, GrantInvalid, LoginFailure
 from wicketgate.login.grants import Grant
-from wicketgate.login.login_flow import Agreement, Login, Secrets
+from wicketgate.login.login_flow import Agreement, Login
 from wicketgate.login.logins import new_state
-from wicketgate.login.recent import Recent
+from wicketgate.login.oauth_http import Recent
 from wicketgate.login.registrar import Registration
-from wicketgate.login.registrations import Registrations
-from wicketgate.login.rows import LoginsAway
-from wicketgate.login.tokens import InvalidGrant, Tokens, Unreachable
+from wicketgate.login.sealed_rows import Row, SealedRows, row_key
+from wicketgate.login.steps import ClientInvalid, GrantInvalid, LoginFailure
+from wicketgate.login.token_endpoint import InvalidGrant, Tokens, Unreachable
 from wicketgate.net.challenge import Refusal
+
+LEASE_S = 30.0
+_LOOK_S = 0.25
+
+
+_REGISTRATION = TypeAdapter(Registration)
+
+
+class Registrations:
+    """The registrations that are kept in *rows*, each for one issuer and one redirect address. Every method raises
+    StoreUnavailable."""
+
+    def __init__(self, rows: SealedRows) -> None:
+        self._rows = rows
+
+    async def find(self, issuer: str, redirect_uri: str) -> Registration | None:
+        row = await self._rows.read("registration", row_key("registration", issuer, redirect_uri))
+        try:
+            return None if row is None else _REGISTRATION.validate_python(row.value)
+        except ValidationError:  # of another release
+            return None
+
+    async def get(
+        self, issuer: str, redirect_uri: str, register: Callable[[], Awaitable[Registration]]
+    ) -> Registration:
+        """Return the registration there is, or that which *register* makes: of all processes that ask at once, one
+        registers. It has to be done within ``LEASE_S``. Raises what *register* raises."""
+        key, holder = row_key("registration", issuer, redirect_uri), secrets.token_hex(8)
+        while True:
+            if (found := await self.find(issuer, redirect_uri)) is not None:
+                return found
+            if await self._rows.lease("registration", key, holder, LEASE_S):
+                break
+            await asyncio.sleep(_LOOK_S)
+        try:
+            # Another may have been done between the look and the lease.
+            return await self.find(issuer, redirect_uri) or await self._keep(key, await register())
+        finally:
+            await self._rows.release("registration", key, holder)
+
+    async def forget(self, registration: Registration) -> None:
+        """Have the next ``get`` register again, because the issuer knows this client no more. One that has been made
+        in the meantime stays."""
+        issuer, redirect_uri = registration.issuer, registration.redirect_uri
+        found = await self.find(issuer, redirect_uri)
+        if found is not None and found.client_id == registration.client_id:
+            await self._rows.delete("registration", row_key("registration", issuer, redirect_uri))
+
+    async def _keep(self, key: str, made: Registration) -> Registration:
+        former = await self._rows.read("registration", key)  # one that cannot be unpacked
+        version = former.version + 1 if former else 1
+        value = _REGISTRATION.dump_python(made, mode="json")
+        if await self._rows.write(Row("registration", key, "", value, version, made.expires_at)):
+            return made
+        # The lease had lapsed, and another process was faster: one client is used by all.
+        return await self.find(made.issuer, made.redirect_uri) or made
+
 
 log = logging.getLogger("wicketgate.login")
 
@@ -49,13 +110,13 @@ class ServerLogin:
     """Logins at one tool server. Browsers come back to addresses that begin with *base*. *clock* is monotonic, in
     seconds.
 
-    Methods raise LoginFailure and LoginsAway.
+    Methods raise LoginFailure and StoreUnavailable.
     """
 
     def __init__(
         self,
         client: LoginClient,
-        registrations: Registrations[Registration],
+        registrations: Registrations,
         base: str,
         clock: Callable[[], float],
     ) -> None:
@@ -70,7 +131,7 @@ class ServerLogin:
         return self._client.plan.server_url
 
     async def place(self) -> LoginPlace:
-        """The place to log in, now or a moment ago: whoever opens the page again and again asks nobody else for it."""
+        """Returns the login URL. Caches it briefly, so that reloading the page sends no requests."""
         return await self._place.get()
 
     async def _find(self) -> LoginPlace:
@@ -93,18 +154,15 @@ class ServerLogin:
         issuer = place.found.issuer
         own = await self._registration(place)
         pending = self._client.ask(place.found, own, place.refusal, login.scopes, new_state(login.flow))
-        ours = Secrets(pending.verifier, pending.state, secrets.token_urlsafe(16))
-        asked = frozenset(pending.scopes)
         place_of = (self.url, issuer.issuer, issuer.says_issuer, own.client_id, own.redirect_uri, pending.resource)
-        return Agreement(*place_of, ours, asked), pending.url
+        return Agreement(*place_of, pending.verifier, pending.state, frozenset(pending.scopes)), pending.url
 
-    async def finish(self, login: Login, came: Mapping[str, str]) -> Tokens:
-        """The tokens for what *came* back, for a *login* that ``Logins.come_back`` returned."""
-        issuer = await self._client.issuer(login.issuer)
-        own = await self._known(issuer, login.client_id)
-        scopes = tuple(sorted(login.scopes))
-        verifier, state = login.secrets.verifier, came.get("state", "")
-        pending = Pending("", state, verifier, issuer, own, login.resource, scopes)
+    async def finish(self, agreed: Agreement, scopes: frozenset[str], came: Mapping[str, str]) -> Tokens:
+        """The tokens for what *came* back, for a login that ``Logins.come_back`` returned."""
+        issuer = await self._client.issuer(agreed.issuer)
+        own = await self._known(issuer, agreed.client_id)
+        state = came.get("state", "")
+        pending = Pending("", state, agreed.verifier, issuer, own, agreed.resource, tuple(sorted(scopes)))
         try:
             return (await self._client.finish(pending, came)).tokens
         except ClientInvalid:
@@ -128,7 +186,7 @@ class ServerLogin:
         except LoginFailure as failure:
             log.warning("a grant was not refreshed: %s", failure.detail)
             raise Unreachable from None
-        except LoginsAway:
+        except StoreUnavailable:
             raise Unreachable from None
 
     async def revoke(self, grant: Grant) -> bool:

@@ -1,19 +1,57 @@
-"""The requests to a token endpoint, and their answers: code, refresh, client credentials, exchange, ID-JAG, revocation.
+"""The tokens of a grant, and the requests to the token endpoint that issues them: code, refresh, client credentials,
+exchange, ID-JAG, revocation.
 
-RFC 6749 §4 to §6, 7009, 7523, 8693, 8707. The same for every way to a token, and nothing else asks for one.
+RFC 6749 §4 to §6, 7009, 7523, 8693, 8707. All requests for tokens are made here.
 """
 
 from base64 import b64encode
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import quote_plus
 
 from wicketgate.login.authorize import Pending
-from wicketgate.login.failures import ClientInvalid, Declined, GrantInvalid, Refused
 from wicketgate.login.registrar import AuthMethod, error_code
-from wicketgate.login.steps import Answer, Request, Steps, check_there, post_form
-from wicketgate.login.tokens import Tokens
+from wicketgate.login.steps import (
+    Answer,
+    ClientInvalid,
+    Declined,
+    GrantInvalid,
+    Refused,
+    Request,
+    Steps,
+    check_there,
+    post_form,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """*expires_at* is in seconds since the epoch; None where the issuer named no life. *refresh_token* and *id_token*
+    are empty if there is none. *client_id* is the registration that the tokens were issued to."""
+
+    access_token: str = field(repr=False)
+    refresh_token: str = field(default="", repr=False)
+    scopes: frozenset[str] = frozenset()
+    expires_at: float | None = None
+    id_token: str = field(default="", repr=False)
+    issuer: str = ""
+    resource: str = ""
+    client_id: str = ""
+
+
+class InvalidGrant(Exception):
+    """The issuer takes the refresh token no more: its owner has to log in again."""
+
+
+class Unreachable(Exception):
+    """The issuer gave no answer that settles anything. The tokens may be tried again later."""
+
+
+Refresh = Callable[[Tokens], Awaitable[Tokens]]
+"""Exchange the refresh token for new tokens, of the same issuer for the same resource. Where its answer has no new
+refresh token they have the former. Raises InvalidGrant and Unreachable."""
+
 
 MAX_TOKEN = 16_000
 """Longer headers are refused by servers, and a token is searched for in all answers."""
@@ -82,15 +120,16 @@ def refresh(client: Client, tokens: Tokens, now: float, more: Mapping[str, str] 
     fields that an issuer wants besides."""
     form = {"grant_type": "refresh_token", "refresh_token": tokens.refresh_token, **(more or {})}
     new = yield from _tokens(client, form, tokens.scopes, tokens.resource, now)
-    kept = {"refresh_token": new.refresh_token or tokens.refresh_token, "id_token": new.id_token or tokens.id_token}
-    return Tokens(new.access_token, scopes=new.scopes, expires_at=new.expires_at, **_names(new), **kept)
+    return replace(
+        new, refresh_token=new.refresh_token or tokens.refresh_token, id_token=new.id_token or tokens.id_token
+    )
 
 
 def client_credentials(
     client: Client, scopes: tuple[str, ...], resource: str, now: float, more: Mapping[str, str] | None = None
 ) -> Steps[Tokens]:
     """A token of the gate's own, without a person. *more*: fields that an issuer wants besides (``audience``)."""
-    form = {"grant_type": "client_credentials", **({"scope": " ".join(scopes)} if scopes else {}), **(more or {})}
+    form = {"grant_type": "client_credentials", **_given(scope=" ".join(scopes)), **(more or {})}
     return (yield from _tokens(client, form, scopes, resource, now))
 
 
@@ -98,19 +137,14 @@ def exchange(
     client: Client,
     subject_token: str,
     *,
-    subject_type: str = ACCESS_TOKEN,
     audience: str = "",
     scopes: tuple[str, ...] = (),
     resource: str = "",
-    actor_token: str = "",
     now: float,
 ) -> Steps[Tokens]:
-    """A token for another server in place of *subject_token* (RFC 8693)."""
-    form = {"grant_type": _EXCHANGE, "subject_token": subject_token, "subject_token_type": subject_type}
-    form |= {"requested_token_type": ACCESS_TOKEN}
-    if actor_token:
-        form |= {"actor_token": actor_token, "actor_token_type": ACCESS_TOKEN}
-    form |= {name: value for name, value in (("audience", audience), ("scope", " ".join(scopes))) if value}
+    """A token for another server in place of the access token *subject_token* (RFC 8693)."""
+    form = {"grant_type": _EXCHANGE, "subject_token": subject_token, "subject_token_type": ACCESS_TOKEN}
+    form |= {"requested_token_type": ACCESS_TOKEN, **_given(audience=audience, scope=" ".join(scopes))}
     return (yield from _tokens(client, form, scopes, resource, now))
 
 
@@ -125,9 +159,10 @@ def id_jag(
         "subject_token": id_token,
         "subject_token_type": ID_TOKEN,
         "audience": audience,
-        **({"scope": " ".join(scopes)} if scopes else {}),
+        "resource": resource,
+        **_given(scope=" ".join(scopes)),
     }
-    answer: Answer = yield client.request({**form, "resource": resource})
+    answer: Answer = yield client.request(form)
     document = _granted(answer)
     if document.get("issued_token_type") != ID_JAG:
         raise Refused("the issuer gave another kind of token than was asked for", "")
@@ -138,7 +173,7 @@ def jwt_bearer(
     client: Client, assertion: str, *, scopes: tuple[str, ...] = (), resource: str = "", now: float
 ) -> Steps[Tokens]:
     """Second leg: a token for the tool server, by an assertion of the first (RFC 7523 §2.1)."""
-    form = {"grant_type": _JWT_BEARER, "assertion": assertion, **({"scope": " ".join(scopes)} if scopes else {})}
+    form = {"grant_type": _JWT_BEARER, "assertion": assertion, **_given(scope=" ".join(scopes))}
     return (yield from _tokens(client, form, scopes, resource, now))
 
 
@@ -156,13 +191,15 @@ def revoke(client: Client, revocation_endpoint: str, tokens: Tokens) -> Steps[No
 
 
 def _tokens(client: Client, form: Mapping[str, str], scopes: Iterable[str], resource: str, now: float) -> Steps[Tokens]:
-    answer: Answer = yield client.request({**form, **({"resource": resource} if resource else {})})
+    answer: Answer = yield client.request({**form, **_given(resource=resource)})
     document = _granted(answer)
     kind = document.get("token_type", "Bearer")
     if not isinstance(kind, str) or kind.lower() != "bearer":
         raise Refused("the token is not a bearer token", "")
     scope = document.get("scope")
-    given = frozenset(scope.split()[:200]) if isinstance(scope, str) and scope else frozenset(scopes)
+    words = scope.split()[:200] if isinstance(scope, str) else ()
+    # Half a surrogate pair cannot be kept.
+    given = frozenset(filter(str.isprintable, words)) if scope and words else frozenset(scopes)
     return Tokens(
         _token(document, "access_token"),
         _token(document, "refresh_token", must=False),
@@ -173,6 +210,11 @@ def _tokens(client: Client, form: Mapping[str, str], scopes: Iterable[str], reso
         resource,
         client.client_id,
     )
+
+
+def _given(**fields: str) -> dict[str, str]:
+    """The fields that have a value: an issuer may refuse an empty one."""
+    return {name: value for name, value in fields.items() if value}
 
 
 def _granted(answer: Answer) -> dict[str, Any]:
@@ -213,7 +255,3 @@ def _end(lifetime: object, now: float) -> float | None:
     if isinstance(lifetime, bool) or not isinstance(lifetime, int | float) or not 0 < lifetime < _MAX_LIFETIME_S:
         return None
     return now + lifetime
-
-
-def _names(tokens: Tokens) -> dict[str, str]:
-    return {"issuer": tokens.issuer, "resource": tokens.resource, "client_id": tokens.client_id}

@@ -1,4 +1,6 @@
-"""The credentials of each caller at one tool server, from the grants that are kept (ACCESS-156 to ACCESS-161)."""
+"""Credentials from stored grants: those of each caller at one tool server (ACCESS-156 to ACCESS-161), and those of a
+server whose operator logged in for all callers (ACCESS-207).
+"""
 
 import asyncio
 import logging
@@ -7,17 +9,16 @@ from dataclasses import dataclass, replace
 from weakref import WeakSet
 
 from wicketgate.access.identity import Identity
-from wicketgate.errors import ConnectRequired, UpstreamUnavailable
-from wicketgate.login.counts import RefreshOutcome
-from wicketgate.login.grants import Bond, Grant, Grants
-from wicketgate.login.refreshing import GrantEnded, NotRefreshed, Refresher
-from wicketgate.login.rows import LoginsAway
-from wicketgate.login.tokens import Refresh
+from wicketgate.errors import ConnectRequired, LoginNeeded, ScopesNeeded, StoreUnavailable, UpstreamUnavailable
+from wicketgate.login.grants import Bond, Grant, GrantEnded, Grants, NotRefreshed, Refresher
+from wicketgate.login.login_flow import RefreshOutcome
+from wicketgate.login.token_endpoint import Refresh
 from wicketgate.login.user_credentials import GrantName
 from wicketgate.net import Refusal
 
 log = logging.getLogger("wicketgate.login")
 
+_NOBODY = Identity("")
 LOOK_S = 1.0
 """The age at which a row is read again: news of other processes are as late as this."""
 _EARLY_S = 60.0
@@ -25,7 +26,7 @@ _SOON_S = 5.0
 _AT_ONCE = 16
 
 Connect = Callable[[str, frozenset[str]], Awaitable[ConnectRequired]]
-"""Offer a login to an actor, with scopes that are needed beyond the usual ones. Raises LoginsAway."""
+"""Offer a login to an actor, with scopes that are needed beyond the usual ones. Raises StoreUnavailable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +106,7 @@ class UserGrants:
             self._notify(grant)
 
     def changed(self, actor: str) -> None:
-        """Read what *actor* has anew from now on: it may have changed, here or at another process. A read that is under
+        """Read the grants of *actor* again from now on: they may have changed, here or elsewhere. A read that is under
         way began before that."""
         self._reading.pop(actor, None)
         if (known := self._known.get(actor)) is not None:
@@ -119,7 +120,7 @@ class UserGrants:
             for start in range(0, len(actors), _AT_ONCE):
                 some = (self._read(actor) for actor in actors[start : start + _AT_ONCE])
                 for error in await asyncio.gather(*some, return_exceptions=True):
-                    if isinstance(error, Exception) and not isinstance(error, LoginsAway):
+                    if isinstance(error, Exception) and not isinstance(error, StoreUnavailable):
                         log.error("%s: a grant was not looked after", self._name, exc_info=error)
             # What nobody uses is forgotten.
             before = self._clock() - LOOK_S
@@ -159,7 +160,7 @@ class UserGrants:
         if grant is None:
             raise await self._required(name.actor)
         if grant.number != name.number:
-            # Its owner has logged in anew: the call is good, but of the account that was.
+            # Its owner has logged in again: the call is good, but of the account that was.
             raise self._anew()
         return grant
 
@@ -170,7 +171,7 @@ class UserGrants:
             self._known.pop(grant.actor, None)
             self._notify(grant)
             raise await self._required(grant.actor) from None
-        except (NotRefreshed, LoginsAway) as away:
+        except (NotRefreshed, StoreUnavailable) as away:
             if still_good:
                 return grant
             raise self._unavailable(away) from None
@@ -186,11 +187,11 @@ class UserGrants:
             return known.grant
         try:
             return await self._read(actor)
-        except LoginsAway as away:
+        except StoreUnavailable as away:
             raise self._unavailable(away) from None
 
     async def _read(self, actor: str) -> Grant | None:
-        """Read the grant together with all who want to know it now. Raises LoginsAway."""
+        """Read the grant together with all who want to know it now. Raises StoreUnavailable."""
         reading = self._reading.get(actor)
         if reading is None:
             reading = asyncio.create_task(self._read_now(actor), name="read of a grant")
@@ -239,14 +240,14 @@ class UserGrants:
     ) -> ConnectRequired | UpstreamUnavailable:
         try:
             return await self._connect(actor, scopes)
-        except LoginsAway as away:
+        except StoreUnavailable as away:
             return self._unavailable(away)
 
     def _anew(self) -> UpstreamUnavailable:
-        return UpstreamUnavailable("The account at this server was connected anew; try again.", path=self._name)
+        return UpstreamUnavailable("The account at this server was reconnected; try again.", path=self._name)
 
     def _unavailable(self, away: Exception) -> UpstreamUnavailable:
-        if isinstance(away, LoginsAway):
+        if isinstance(away, StoreUnavailable):
             return UpstreamUnavailable("The accounts at this server cannot be read at the moment.", path=self._name)
         return UpstreamUnavailable("The issuer of this server's logins does not answer.", path=self._name)
 
@@ -273,3 +274,47 @@ class _GrantCredentials:
 
     async def aclose(self) -> None:
         """Does nothing: a refresh that is under way has others who wait for it."""
+
+
+class SharedGrant:
+    """Implements Credentials for the upstream *name*. *grants* are those of the gate itself, *how* is what the operator
+    does for a login. *learn* gets each token before it is used."""
+
+    def __init__(self, name: str, grants: UserGrants, how: str, learn: Callable[[str], None]) -> None:
+        self._name = name
+        self._grants = grants
+        self._how = how
+        self._learn = learn
+        self._used: tuple[GrantName, str] | None = None
+
+    async def authorization(self) -> str:
+        """Raises LoginNeeded, and UpstreamUnavailable while it cannot be known."""
+        try:
+            # The grant is looked for each time: it may have ended, or another login has taken its place.
+            found = await self._grants.named(_NOBODY)
+            tokens = (await self._grants.authorization(found)).tokens
+        except ConnectRequired:
+            raise self._needed() from None
+        for secret in (tokens.access_token, tokens.refresh_token, tokens.id_token):
+            if secret:
+                self._learn(secret)
+        self._used = found, tokens.access_token
+        return f"Bearer {tokens.access_token}"
+
+    async def renew(self, refusal: Refusal) -> bool:
+        """False for a refusal that other tokens of the same login do not mend. Raises ScopesNeeded."""
+        if refusal.lacks_scopes:
+            raise ScopesNeeded(self._name, refusal.named_scopes, f"add them to oauth.scope, then: {self._how}")
+        if refusal.status != 401 or self._used is None:
+            return False
+        try:
+            await self._grants.renew(*self._used)
+        except ConnectRequired:
+            raise self._needed() from None
+        return True
+
+    async def aclose(self) -> None:
+        """Does nothing: a refresh that is under way has others who wait for it."""
+
+    def _needed(self) -> LoginNeeded:
+        return LoginNeeded(f"{self._name} cannot be called: it needs a login by its operator.", self._how)

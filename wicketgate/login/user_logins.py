@@ -8,24 +8,17 @@ from dataclasses import dataclass, replace
 from secrets import token_hex
 from urllib.parse import quote
 
-from pydantic import TypeAdapter
-
 from wicketgate.access.shares import RETRY_AFTER_S
-from wicketgate.errors import ConnectRequired, RateLimited
+from wicketgate.errors import ConnectRequired, RateLimited, StoreUnavailable
 from wicketgate.login.assertion import assertion_signer, derived_key, public_key
-from wicketgate.login.browsers import Browsers
 from wicketgate.login.client import LoginClient
-from wicketgate.login.counts import LoginCounts, RefreshOutcome
-from wicketgate.login.failures import Declined, LoginFailure, NotOffered
 from wicketgate.login.grants import Bond, Grant, GrantEvent, Grants
-from wicketgate.login.keys import row_key
-from wicketgate.login.login_flow import DECLINED_THERE, SERVER_GONE, BrowserSession, Login
-from wicketgate.login.logins import Logins, TooManyLogins
-from wicketgate.login.registrar import Registration, client_document
-from wicketgate.login.registrations import Registrations
-from wicketgate.login.rows import LoginsAway
-from wicketgate.login.sealed_rows import OpenedRow, SealedRows
-from wicketgate.login.server_login import ServerLogin
+from wicketgate.login.login_flow import DECLINED_THERE, SERVER_GONE, BrowserSession, Login, LoginCounts, RefreshOutcome
+from wicketgate.login.logins import Browsers, Logins, TooManyLogins
+from wicketgate.login.registrar import client_document
+from wicketgate.login.sealed_rows import SealedRows
+from wicketgate.login.server_login import Registrations, ServerLogin
+from wicketgate.login.steps import Declined, LoginFailure, NotOffered
 from wicketgate.login.user_grants import Connect as Offer
 from wicketgate.login.user_grants import UserGrants
 from wicketgate.task_end import end_tasks
@@ -37,8 +30,7 @@ DOCUMENTS = "/oauth/client/"
 _MOST_KEYS = 8
 _CLOSE_S = 12.0
 Connect = Callable[[str], Awaitable[ConnectRequired]]
-"""Offers the actor a login. Raises RateLimited and LoginsAway."""
-_REGISTRATION = TypeAdapter(Registration)
+"""Offers the actor a login. Raises RateLimited and StoreUnavailable."""
 
 
 @dataclass(slots=True)
@@ -71,10 +63,10 @@ class UserLogins:
         self.counts = counts
         self._report = report
         self._issuer_of = issuer_of
-        self.logins = Logins(rows, now, counts.of_login)
+        self.logins = Logins(rows, now, counts.of_login, self._heard)
         self.browsers = Browsers(rows, now)
         self.grants = Grants(rows, now, new_number, report)
-        self._registrations = Registrations[Registration](rows, _packed, _REGISTRATION.validate_python)
+        self._registrations = Registrations(rows)
         self._now = now
         self._clock = clock
         self._servers: dict[str, _Server] = {}
@@ -173,7 +165,7 @@ class UserLogins:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Grants are looked after while the context is open; the rows are closed at its end."""
+        """Grants are looked after while the context is open."""
         self._running = True
         for server in self._servers.values():
             self._watch(server)
@@ -188,14 +180,9 @@ class UserLogins:
                 task.cancel()
             if self._watching:
                 await asyncio.wait(self._watching)
-            await self.rows.aclose()
 
     async def offer(self, actor: str, name: str, scopes: frozenset[str] = frozenset()) -> ConnectRequired:
-        """Offer *actor* a login at *name*. One for all callers asks for the scopes of the one before too if some were
-        wanted since. Raises RateLimited and LoginsAway."""
-        if self.is_shared(name) and (row := await self.rows.read("registration", _wanted(name))) is not None:
-            had = (grant.tokens.scopes for grant in await self.grants.of("", name))
-            scopes = scopes.union(row.value["scopes"], *had)
+        """Offer *actor* a login at *name*. Raises RateLimited and StoreUnavailable."""
         try:
             login = await self.logins.offer(actor, name, scopes)
         except TooManyLogins:
@@ -214,12 +201,6 @@ class UserLogins:
             flow=login.flow,
         )
 
-    async def want(self, name: str, scopes: frozenset[str]) -> None:
-        """Have the next login for all callers at *name* ask for *scopes* too. Raises LoginsAway."""
-        former = await self.rows.read("registration", _wanted(name))
-        version = former.version + 1 if former is not None else 1
-        await self.rows.write(OpenedRow("registration", _wanted(name), "", {"scopes": sorted(scopes)}, version))
-
     def link(self, login: Login) -> str:
         """The page of *login*."""
         return f"{self.public_url}/connect/{login.upstream}?f={quote(login.flow, safe='')}"
@@ -230,16 +211,16 @@ class UserLogins:
 
     async def come_back(self, came: Mapping[str, str], session: BrowserSession, mark: str) -> Login:
         """Lead the login that *came* back with the browser, at the address with *mark*, to its outcome, and return it.
-        Raises LoginRefused and LoginsAway."""
+        Raises LoginRefused and StoreUnavailable."""
         back = f"{self.public_url}{CALLBACK}/{mark}".rstrip("/")
         login = await self.logins.come_back(came.get("state", ""), session, came.get("iss"), back)
-        # From here on the code is used up: whoever closes the page does not keep the grant from being kept.
+        # From here on the code is used up: anyone who closes the page does not keep the grant from being kept.
         finishing = asyncio.create_task(self._end(login, came), name="end of a login")
         self._finishing.add(finishing)
         finishing.add_done_callback(self._finished)
         return await asyncio.shield(finishing)
 
-    def heard(self, login: Login) -> None:
+    def _heard(self, login: Login) -> None:
         """The outcome of *login*, at whichever process, counts from now on."""
         server = self._servers.get(login.upstream)
         if server is not None:
@@ -248,17 +229,17 @@ class UserLogins:
     def _finished(self, task: "asyncio.Task[Login]") -> None:
         self._finishing.discard(task)
         if not task.cancelled():
-            task.exception()  # whoever waited may have left
+            task.exception()  # anyone who waited may have left
 
     async def _end(self, login: Login, came: Mapping[str, str]) -> Login:
         server = self.server(login.upstream)
-        # A configuration may have come meanwhile, with another server under this name.
+        # A configuration may have come in the meantime, with another server under this name.
         owner = "" if self.is_shared(login.upstream) else login.actor
-        if server is None or server.url != login.server:
+        if server is None or login.agreement is None or server.url != login.agreement.server:
             return await self.logins.failed(login, SERVER_GONE)
-        bond = Bond(login.server, self._issuer_of(owner))
+        bond = Bond(server.url, self._issuer_of(owner))
         try:
-            tokens = await server.finish(login, came)
+            tokens = await server.finish(login.agreement, login.scopes, came)
         except Declined as declined:
             log.info("%s: login of %s: %s", login.upstream, login.actor, declined.detail)
             return await self.logins.declined(login, DECLINED_THERE)
@@ -266,15 +247,13 @@ class UserLogins:
             log.warning("%s: login of %s: %s", login.upstream, login.actor, failure.detail)
             return await self.logins.failed(login, failure.why)
         grant = await self.grants.keep(owner, login.upstream, tokens, bond, login.actor)
-        if not owner:
-            await self.rows.delete("registration", _wanted(login.upstream))
-        self.heard(login)
+        self._heard(login)
         return await self.logins.granted(login, grant.number)
 
     async def accounts(self, actor: str | None) -> list[Grant]:
         """Return the grants of *actor*, or of all with None, as ``Grants.of_actor`` does; one that was given at another
         server needs a new login. One that was given to the same name of another issuer is only among those of all.
-        Raises LoginsAway."""
+        Raises StoreUnavailable."""
         found = []
         for grant in await self.grants.of_actor(actor):
             server, is_theirs = self.server(grant.upstream), grant.bond.vouched_by == self._issuer_of(grant.actor)
@@ -289,7 +268,7 @@ class UserLogins:
 
     async def revoke(self, actor: str, name: str, by: str) -> list[Grant]:
         """End the grants of *actor* at *name*, here and then at their issuers, as far as these can be reached; return
-        them as they were. Raises LoginsAway."""
+        them as they were. Raises StoreUnavailable."""
         ended = await self.grants.revoke(actor, name, by)
         server = self.server(name)
         if server is None:
@@ -301,7 +280,7 @@ class UserLogins:
                 if grant.bond.server != server.url:
                     raise NotOffered("it was given at another server, which is not configured any more")
                 await server.revoke(grant)
-            except (LoginFailure, LoginsAway) as failure:
+            except (LoginFailure, StoreUnavailable) as failure:
                 why = failure.detail if isinstance(failure, LoginFailure) else "the store is away"
                 log.warning("%s: a grant has ended here, and perhaps not at its issuer: %s", name, why)
                 self._report(GrantEvent("left", grant.actor, name, grant.issuer, by))
@@ -318,12 +297,3 @@ async def _looked_after(grants: UserGrants) -> None:
         await grants.watch()
     finally:
         await grants.aclose()
-
-
-def _wanted(name: str) -> str:
-    return row_key("wanted scopes", name)
-
-
-def _packed(registration: Registration) -> Mapping[str, object]:
-    packed: Mapping[str, object] = _REGISTRATION.dump_python(registration, mode="json")
-    return packed

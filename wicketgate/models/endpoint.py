@@ -6,7 +6,7 @@ and without the key.
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from time import time
 from typing import Any
@@ -101,25 +101,24 @@ class ModelEndpoint:
         self, body: Mapping[str, Any], correlation_id: str, deadline: float
     ) -> httpx.Response | ErrorResponse:
         """The response, with nothing of its body read. Raises ProviderError."""
-        with self._redacted_errors():
-            content = _encoded(body)
-            try:
-                async with asyncio.timeout_at(deadline) as waiting:
-                    traced = {HEADER: correlation_id} if is_correlation_id(correlation_id) else None
-                    response = await self._transport.send(self._target, content, traced, connect_s=_CONNECT_S)
-                    if response.status_code == 200:
-                        return response
-                    return await _read_error(response)
-            except httpx.DecodingError as error:
-                raise ProviderError(f"the provider's answer cannot be read: {error}") from None
-            except _BROKEN as error:
-                if waiting.expired():
-                    raise ProviderSilent("no answer from the provider in time") from None
-                lost = ProviderUnavailable(f"no answer from the provider: {self._told(error)}")
-                if isinstance(error, NeverSent | NoAnswer | NotHttp):
-                    trouble = trouble_of(error)
-                    lost.unreached, lost.mend = trouble.why, trouble.mend
-                raise lost from None
+        content = _encoded(body)
+        try:
+            async with asyncio.timeout_at(deadline) as waiting:
+                traced = {HEADER: correlation_id} if is_correlation_id(correlation_id) else None
+                response = await self._transport.send(self._target, content, traced, connect_s=_CONNECT_S)
+                if response.status_code == 200:
+                    return response
+                return await _read_error(response)
+        except httpx.DecodingError as error:
+            raise self._redacted(ProviderError(f"the provider's answer cannot be read: {error}")) from None
+        except _BROKEN as error:
+            if waiting.expired():
+                raise ProviderSilent("no answer from the provider in time") from None
+            lost = ProviderUnavailable(f"no answer from the provider: {self._told(error)}")
+            if isinstance(error, NeverSent | NoAnswer | NotHttp):
+                trouble = trouble_of(error)
+                lost.unreached, lost.mend = trouble.why, trouble.mend
+            raise self._redacted(lost) from None
 
     def failure(self, response: ErrorResponse) -> EngineError:
         """The exception to raise for *response*."""
@@ -147,30 +146,31 @@ class ModelEndpoint:
         deadline = _Deadline(self._timeouts, turn, first_event_by)
         passed_on = None if take_text is None else _passing(turn, take_text, deadline, watch)
         try:
-            with self._redacted_errors():
-                while not turn.ended:
-                    watch(deadline.read_by)
-                    # A lost connection is the end of the body if the model had finished.
-                    try:
-                        data = await read()
-                    except _BROKEN as error:
-                        _check_loss(error, turn)
-                        data = b""
-                    # Events first: output before a failure counts.
-                    for events in _read_in_slices(turn, data):
-                        if events:
-                            yield events
-                            if passed_on is not None:
-                                body.pass_on(passed_on)
-                                passed_on = None
-                    if turn.failure is not None:
-                        raise turn.failure
-                    deadline.came()
-                body.pass_on(None)
-                # Read the rest of the body, for a connection that the next turn can use.
-                watch(deadline.last_bytes_by())
-                with suppress(*_BROKEN):
-                    await read()
+            while not turn.ended:
+                watch(deadline.read_by)
+                # A lost connection is the end of the body if the model had finished.
+                try:
+                    data = await read()
+                except _BROKEN as error:
+                    _check_loss(error, turn)
+                    data = b""
+                # Events first: output before a failure counts.
+                for events in _read_in_slices(turn, data):
+                    if events:
+                        yield events
+                        if passed_on is not None:
+                            body.pass_on(passed_on)
+                            passed_on = None
+                if turn.failure is not None:
+                    raise turn.failure
+                deadline.came()
+            body.pass_on(None)
+            # Read the rest of the body, for a connection that the next turn can use.
+            watch(deadline.last_bytes_by())
+            with suppress(*_BROKEN):
+                await read()
+        except EngineError as error:
+            raise self._redacted(error) from None
         finally:
             await response.aclose()
 
@@ -179,13 +179,6 @@ class ModelEndpoint:
         if isinstance(error, NeverSent | NoAnswer | NotHttp):
             return trouble_of(error).told(self._base_url, "model.base_url")
         return f"{type(error).__name__}: {error}"
-
-    @contextmanager
-    def _redacted_errors(self) -> Iterator[None]:
-        try:
-            yield
-        except EngineError as error:
-            raise self._redacted(error) from None
 
     def _redacted(self, error: EngineError) -> EngineError:
         """*error* without the key, and with its text bounded."""

@@ -5,6 +5,7 @@ repeats it, Gemini leaves the index out, Mistral sends the string "null". The ru
 """
 
 import re
+from base64 import b32encode
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any
@@ -15,7 +16,6 @@ from wicketgate.models.provider import ToolCall
 from wicketgate.models.turn_reading import encodable
 
 _NO_ID = ("", "null")
-_LETTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 _MAX_UNREADABLE_CHARS = 4_000
 # As JSON, as <function=name ...>, or plainly before its arguments.
@@ -26,12 +26,7 @@ def accepted_id(call_id: str, accepted: re.Pattern[str]) -> str:
     """*call_id* if it matches *accepted*; otherwise nine letters and digits made from it, always the same."""
     if accepted.fullmatch(call_id):
         return call_id
-    number = int.from_bytes(blake2b(call_id.encode("utf-8", "surrogatepass"), digest_size=8).digest())
-    letters = []
-    for _ in range(9):
-        number, place = divmod(number, len(_LETTERS))
-        letters.append(_LETTERS[place])
-    return "".join(letters)
+    return b32encode(blake2b(call_id.encode("utf-8", "surrogatepass"), digest_size=8).digest()).decode()[:9]
 
 
 def parse_arguments(raw: str, *, cut: bool) -> dict[str, Any] | None:

@@ -3,7 +3,7 @@
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 
 _OF_ONE = 64
-"""The bits of an IPv6 address that whoever has it did not choose."""
+"""The bits of an IPv6 address that anyone who has it did not choose."""
 
 
 def unmapped(address: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:

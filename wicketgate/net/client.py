@@ -140,7 +140,7 @@ async def fetch(
             return Reply(response.status_code, names, b"", True)
         data, cut = await read_bounded(response, max_bytes, room)
         if onward is None:
-            return Reply(response.status_code, names, data, cut)
+            return Reply(response.status_code, names, bytes(data), cut)
         # The redirect; a request that is not repeated as it is becomes a GET, as in browsers.
         hops -= 1
         url = onward

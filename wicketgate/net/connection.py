@@ -102,7 +102,7 @@ class HttpConnection(asyncio.Protocol):
     async def ask(self, request: bytes, read_s: float | None = None, *, is_head: bool = False) -> None:
         """Send a whole *request*; returns when ``status`` and ``headers`` are there.
 
-        The answer has to begin within *read_s*; the time counts anew while the server takes in more of the request.
+        The answer has to begin within *read_s*; the time counts again while the server takes in more of the request.
         Raises a NeverSent only if nothing was written.
         """
         transport = self._transport
@@ -192,7 +192,7 @@ class HttpConnection(asyncio.Protocol):
         self._timer = self._loop.call_at(due, self._look)
 
     def _look(self) -> None:
-        """The timer fired: deadlines may have moved meanwhile, and only a read under way, or a rest that is
+        """The timer fired: deadlines may have moved in the meantime, and only a read under way, or a rest that is
         dropped, can be late."""
         self._timer = None
         self._due = inf

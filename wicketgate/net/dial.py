@@ -82,7 +82,7 @@ async def _connected(route: Route, outgoing: Outgoing) -> HttpConnection:
     if proxy is None:
         sock = await _socket_to(host, port, outgoing.guard)
         return await _over(sock, HttpConnection, tls, host)
-    # The proxy is asked for an address, because it would look a name up anew.
+    # The proxy is asked for an address, because it would look a name up again.
     reached = host
     if outgoing.guard is not None and not outgoing.guard.trusts(host):
         reached = (await _addresses(host, port, outgoing.guard))[0][4][0]
@@ -244,7 +244,7 @@ async def first_connected(found: Sequence[Address], next_s: float = _NEXT_ADDRES
                 failures.append(failure)
         raise failures[0] if failures else OSError("the name has no address")
     finally:
-        # All that still run end here; a connection that came about meanwhile is closed.
+        # All that still run end here; a connection that came about in the meantime is closed.
         for task in running:
             task.cancel()
         for late in await asyncio.gather(*running, return_exceptions=True):

@@ -3,30 +3,103 @@
 
 It does what a gate may do with a request that is not its own: sends it once, with its URL byte for byte, and knows
 when it was never sent. It keeps no cookies and follows no redirects. There is no limit on open connections; its callers
-have their own. A server is asked for no content coding; gzip and deflate are undone all the same (``codings.py``).
+have their own. A server is asked for no content coding. gzip and deflate are decoded anyway, in steps,
+so that a small answer cannot fill the memory.
 """
 
 import asyncio
 import re
+import zlib
 from base64 import b64encode
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
 from math import inf
 from typing import Any, Protocol
 
 import httpx
 
-from wicketgate.net.codings import Read, decoder_of
 from wicketgate.net.connection import HttpConnection
 from wicketgate.net.dial import Route, connect, route_to
 from wicketgate.net.outgoing import (
     AnswerAbandoned,
     AnswerTooLarge,
+    AnswerUndecodable,
     NotSendable,
     Origin,
     Outgoing,
     SchemeRefused,
 )
+
+_STEP_BYTES = 64 * 1024
+"""At most so much is decoded at a time."""
+_FED_BYTES = 16 * 1024
+"""At most so much is given to zlib at a time, because it copies what it leaves."""
+_STEPS_AT_ONCE = 16
+"""After so many, other tasks have their turn."""
+_MAX_BARREN_BYTES = 1024 * 1024
+"""Of a compressed body that give nothing: no compressor writes so many."""
+
+Read = Callable[[], Coroutine[Any, Any, bytes]]
+
+
+def decoder_of(codings: Sequence[bytes], read: Read) -> Read | None:
+    """A read that undoes the content coding; None if there is nothing to undo.
+
+    Raises AnswerUndecodable for one that is not known here.
+    """
+    match [coding for each in codings if (coding := each.strip().lower()) not in (b"", b"identity")]:
+        case []:
+            return None
+        case [b"gzip" | b"x-gzip" | b"deflate"]:
+            return _Inflating(read).read
+    raise AnswerUndecodable("the server used a content coding that was not asked for")
+
+
+class _Inflating:
+    """Undoes gzip or deflate, at most ``_STEP_BYTES`` at a time.
+
+    The loop is never held for long, and a body that costs much and gives little is refused: a caller may have set no
+    bound of its own.
+    """
+
+    def __init__(self, read: Read) -> None:
+        self._read = read
+        self._inflate = zlib.decompressobj(zlib.MAX_WBITS | 32)  # it tells gzip and zlib apart
+        self._pending = memoryview(b"")
+        self._begun = False
+        self._steps = 0
+        self._barren_bytes = 0
+
+    async def read(self) -> bytes:
+        while True:
+            self._steps += 1
+            if self._steps % _STEPS_AT_ONCE == 0:
+                await asyncio.sleep(0)
+            if not self._pending:
+                self._pending = memoryview(await self._read())
+                if not self._pending:
+                    if self._begun and not self._inflate.eof:
+                        raise AnswerUndecodable("the compressed body ended before it was whole")
+                    return b""
+            if data := self._step():
+                return data
+
+    def _step(self) -> bytes:
+        piece = self._pending[:_FED_BYTES]
+        try:
+            data = self._inflate.decompress(piece, _STEP_BYTES)
+        except zlib.error:
+            raise AnswerUndecodable("the body does not hold to its content coding") from None
+        if self._inflate.unused_data:
+            raise AnswerUndecodable("something comes behind the compressed body")
+        self._begun = True
+        used = len(piece) - len(self._inflate.unconsumed_tail)
+        self._pending = self._pending[used:]
+        self._barren_bytes = 0 if data else self._barren_bytes + used
+        if self._barren_bytes > _MAX_BARREN_BYTES:
+            raise AnswerUndecodable("the compressed body goes on without content")
+        return data
+
 
 MAX_BODY_BYTES = 64 * 1024 * 1024
 """The bound of what iterating gives, unless the request says otherwise."""
@@ -84,13 +157,9 @@ class Body(httpx.AsyncByteStream):
                 raise AnswerTooLarge(f"the body of the server's answer is over {self._max_bytes} bytes")
             yield data
 
-    async def read_bounded(self, max_bytes: int, room: Room | None = None) -> tuple[bytes, bool]:
-        """At most *max_bytes* of the rest, and whether there was more."""
-        data, cut = await self.gather(max_bytes, room)
-        return bytes(data), cut
-
     async def gather(self, max_bytes: int, room: Room | None = None) -> tuple[bytearray, bool]:
-        """As ``read_bounded``, in the buffer that grew with the pieces, because a copy of a large body takes long.
+        """At most *max_bytes* of the rest, and whether there was more; in the buffer that grew with the pieces, because
+        a copy of a large body takes long.
 
         More than a megabyte is read only when *room* has been taken for the whole.
         """
@@ -141,10 +210,10 @@ def body_of(response: httpx.Response) -> Body:
     return body
 
 
-async def read_bounded(response: httpx.Response, max_bytes: int, room: Room | None = None) -> tuple[bytes, bool]:
-    """As ``Body.read_bounded``. Closes the response."""
+async def read_bounded(response: httpx.Response, max_bytes: int, room: Room | None = None) -> tuple[bytearray, bool]:
+    """As ``Body.gather``. Closes the response."""
     try:
-        return await body_of(response).read_bounded(max_bytes, room)
+        return await body_of(response).gather(max_bytes, room)
     finally:
         await response.aclose()
 
@@ -207,6 +276,7 @@ class Transport(httpx.AsyncBaseTransport):
         self._open: set[HttpConnection] = set()
         self._finishing: set[HttpConnection] = set()
         self._sweeping: asyncio.TimerHandle | None = None
+        self._sweeps_at = 0.0
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """``body_of`` gives the response's Body. Raises the errors of ``wicketgate.net.outgoing``."""
@@ -302,7 +372,7 @@ class Transport(httpx.AsyncBaseTransport):
         return route
 
     def _take(self, origin: Origin) -> HttpConnection | None:
-        """The connection used last: it is the least likely to have been closed meanwhile."""
+        """The connection used last: it is the least likely to have been closed in the meantime."""
         idle = self._idle.get(origin)
         while idle:
             _, connection = idle.pop()
@@ -332,11 +402,16 @@ class Transport(httpx.AsyncBaseTransport):
         loop = asyncio.get_running_loop()
         until = loop.time() + keep_s
         self._idle.setdefault(origin, []).append((until, connection))
-        if self._sweeping is not None and until < self._sweeping.when():
+        if self._sweeping is not None and until < self._sweeps_at:
             self._sweeping.cancel()
             self._sweeping = None
         if self._sweeping is None:
-            self._sweeping = loop.call_at(until, self._sweep)
+            self._sweep_at(until)
+
+    def _sweep_at(self, until: float) -> None:
+        # Noted, because uvloop's handle of a timer that is due within a millisecond does not tell when that is.
+        self._sweeps_at = until
+        self._sweeping = asyncio.get_running_loop().call_at(until, self._sweep)
 
     def _sweep(self) -> None:
         """One timer for all, for connections are taken and given back with every request."""
@@ -355,8 +430,7 @@ class Transport(httpx.AsyncBaseTransport):
             else:
                 del self._idle[origin]
         if self._idle:
-            first = min(until for idle in self._idle.values() for until, _ in idle)
-            self._sweeping = loop.call_at(first, self._sweep)
+            self._sweep_at(min(until for idle in self._idle.values() for until, _ in idle))
 
 
 def read_url(url: str) -> httpx.URL:

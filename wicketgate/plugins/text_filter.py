@@ -195,8 +195,9 @@ class TextFilter(SecurityPlugin):
 
     def _search_now(self, value: Mapping[str, Any], role: Role, known: str | None) -> "_Findings":
         # Search first, because most texts hold nothing; then replace in the texts that may hold a finding.
-        texts = [text for text in dict.fromkeys(every_text(value, role, self.unread)) if text != known]
-        binaries = {text: data for text in _binaries(value, role) if (data := base64_bytes(text)) is not None}
+        plain, encoded = _parts(value, role, self.unread)
+        texts = [text for text in dict.fromkeys(_texts(plain)) if text != known]
+        binaries = {text: data for text in encoded if (data := base64_bytes(text)) is not None}
         if not texts and not binaries:
             return _NO_FINDINGS
         found: Counter[str] = Counter()
@@ -211,7 +212,7 @@ class TextFilter(SecurityPlugin):
         if self.config.action != "redact":
             return _Findings(note, blocked=self.config.action == "block")
         replaced = {text: clean for text, clean in cleaned.items() if clean is not text}
-        return _Findings(note, replace_texts(value, replaced, role, self.unread))
+        return _Findings(note, _replace_texts(value, replaced, role, self.unread))
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,15 +227,8 @@ class _Findings:
 _NO_FINDINGS = _Findings()
 
 
-def every_text(value: object, role: Role = "any", unread: frozenset[str] = _NOT_READ) -> Iterator[str]:
+def _texts(waiting: list[object]) -> Iterator[str]:
     """Yields every text, in no particular order; without recursion, because arguments can be nested deeply."""
-    # First the shapes of MCP, which say what is left out; then everything below them.
-    waiting: list[object] = []
-    for each in _plain_values(value, role, unread):
-        if isinstance(each, str):
-            yield each
-        else:
-            waiting.append(each)
     # Nearly all time goes here, so the exact type is compared first.
     while waiting:
         each = waiting.pop()
@@ -249,9 +243,7 @@ def every_text(value: object, role: Role = "any", unread: frozenset[str] = _NOT_
             yield str(each)
 
 
-def replace_texts(
-    value: Any, replaced: Mapping[str, str], role: Role = "any", unread: frozenset[str] = _NOT_READ
-) -> Any:
+def _replace_texts(value: Any, replaced: Mapping[str, str], role: Role, unread: frozenset[str]) -> Any:
     """Returns a copy of *value* with other texts."""
     # Each container is copied when it is reached, and its members are replaced in the copy.
     root: list[Any] = [value]
@@ -276,35 +268,23 @@ def replace_texts(
     return root[0]
 
 
-def _plain_values(value: object, role: Role, unread: frozenset[str]) -> Iterator[object]:
-    """Yields the values inside an MCP shape that have no such shape themselves."""
+def _parts(value: object, role: Role, unread: frozenset[str]) -> tuple[list[object], list[str]]:
+    """Returns the values inside an MCP shape that have no such shape themselves, and the texts in the places that hold
+    bytes in base64."""
+    plain: list[object] = []
+    encoded: list[str] = []
     waiting: list[tuple[object, Role]] = [(value, role)]
     while waiting:
         each, role = waiting.pop()
-        if role == "any":
-            yield each
-        elif isinstance(each, Mapping):
+        if role != "any" and isinstance(each, Mapping):
+            encoded += (each[key] for key in _byte_fields(each, role))
             waiting.extend((each[key], _ROLES.get((role, key), "any")) for key in _searched_fields(each, role, unread))
-        elif isinstance(each, list | tuple):
+        elif role != "any" and isinstance(each, list | tuple):
             inside = _ELEMENTS.get(role, "any")
             waiting.extend((inner, inside) for inner in each)
         else:
-            yield each
-
-
-def _binaries(value: object, role: Role) -> Iterator[str]:
-    """Yields the texts in the places that hold bytes in base64."""
-    waiting: list[tuple[object, Role]] = [(value, role)]
-    while waiting:
-        each, role = waiting.pop()
-        if role == "any":
-            continue
-        if isinstance(each, Mapping):
-            yield from (each[key] for key in _byte_fields(each, role))
-            waiting.extend((inner, known) for key, inner in each.items() if (known := _ROLES.get((role, key))))
-        elif isinstance(each, list | tuple):
-            inside = _ELEMENTS.get(role, "any")
-            waiting.extend((inner, inside) for inner in each)
+            plain.append(each)
+    return plain, encoded
 
 
 def _searched_fields(each: Mapping[str, Any], role: Role, unread: frozenset[str]) -> Sequence[str]:

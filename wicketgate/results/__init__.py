@@ -1,7 +1,6 @@
 """Results of tools: the envelope that a model is shown, and views of what is kept out of its context (FACE-17).
 
 Public: ``firewall.seal_result`` makes the envelope and the artifacts of a result; ``selector.select`` gives a bounded
-view of an artifact, with ``view`` for text and ``json_part`` for JSON; ``envelope`` reads MCP results. ``bulk`` works
-on large values in slices, so that a thread that handles 50 MB never holds the interpreter for long. Nothing here stores
-anything.
+view of an artifact, with ``view`` for text and ``json_part`` for JSON; ``envelope`` reads MCP results. ``bulk``
+weighs values and writes their bytes. Nothing here stores anything.
 """

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from wicketgate.results.bulk import SLICE, count_json_chars
+from wicketgate.results.bulk import count_json_chars
 from wicketgate.results.envelope import SUMMARY_CHARS, WHOLE_FACTS_CHARS, ArtifactRef, ResultEnvelope, facts, shorten
 from wicketgate.results.page import GOES_ON, REST, json_text, result_page
 from wicketgate.tokens import TokenCounter, estimate_tokens
@@ -161,7 +161,8 @@ def fit_whole(envelope: ResultEnvelope, parts: Unfitted, budget: int, tokens: To
         cut = SUMMARY_CHARS - len(GOES_ON)
         given.insert(0, REST + shorten(parts.text[cut:], len(parts.text)))
         summary = shorten(parts.text[:cut], cut) + GOES_ON
-    structured = msgspec.json.decode(parts.written) if parts.written else None
+    # In a program's own results there may be lone surrogates, such as those of file names.
+    structured = msgspec.json.decode(parts.written.decode("utf-8", "replace")) if parts.written else None
     whole = replace(envelope, summary=summary, facts=tuple(given), structured_content=structured)
     page = result_page(body := whole.as_dict())
     length = len(parts.text) or len(parts.written)
@@ -251,8 +252,7 @@ def _summary(parts: Unfitted, room: int, raw: TokenCount, tokens: TokenCounter) 
 
 def _with_note(parts: Unfitted, head: str, raw: TokenCount, tokens: TokenCounter) -> str:
     text = parts.text
-    newlines = sum(text.count("\n", at, at + SLICE) for at in range(len(head), len(text), SLICE))
-    lines = newlines + (not text.endswith("\n"))
+    lines = text.count("\n", len(head)) + (not text.endswith("\n"))
     shown = tokens.count(head) if raw.exact else round(raw.tokens * len(head) / len(text))
     left = TokenCount(max(raw.tokens - shown, 0), raw.exact)
     return shorten(head, HEAD_CHARS) + _note(len(text) - len(head), lines, left, len(head), parts.viewable)

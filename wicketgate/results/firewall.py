@@ -113,8 +113,9 @@ def seal_result(
         return Sealed(fitted.envelope, artifacts, fitted.raw, fitted.shown_tokens, fitted.text, fitted.page)
 
     # What fits is shown whole, and only parts that are no text are kept.
-    if len(binaries) <= _MAX_LINKS:
-        off_page = {handle: part for handle, part in binaries.items() if not _on_page(handle, prefix, content)}
+    off_page = {handle: part for handle, part in binaries.items() if not _on_page(handle, prefix, content)}
+    count_of_links = sum(handle.startswith(f"{prefix}resource_link:") for handle in binaries)
+    if max(len(off_page), count_of_links) <= _MAX_LINKS:
         kept = _Artifacts(tool_id)
         _keep_parts(kept, "", off_page, prefix)
         if (whole := sealed(kept, fit_whole)) is not None:

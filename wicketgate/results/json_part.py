@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from wicketgate.errors import ViewFailed
-from wicketgate.results.bulk import SLICE, characters
+from wicketgate.results.bulk import characters
 from wicketgate.results.envelope import shorten
 from wicketgate.results.view import MAX_VIEW_BYTES, MAX_VIEW_CHARS, View, decode_text, without_surrogates
 
@@ -125,7 +125,6 @@ def _text(step: Step) -> str:
 
 # Up to this size JSON as only Python writes it (NaN) is read too, by a full parse.
 _LENIENT_BYTES = 1 << 20
-_MAX_TRIES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +212,7 @@ def paged_values(values: Iterator[bytes], offset: int) -> ValuePage:
 def _walk(data: bytes, steps: Sequence[Step]) -> Iterator[bytes]:
     """Yields the values at the end of *steps*, in order, as raw JSON."""
     if not steps:
-        yield data.strip() if len(data) < SLICE else data
+        yield data.strip()
         return
     step, rest = steps[0], steps[1:]
     match step:
@@ -264,43 +263,8 @@ def _members(data: bytes) -> dict[str, Any] | None:
 def _elements(data: bytes) -> list[Any] | None:
     if _first(data) != b"[":
         return None
-    if len(data) > 2 * SLICE and (sliced := _sliced_elements(data)) is not None:
-        return sliced
     elements: list[Any] | None = _top_level(data, list[msgspec.Raw])
     return elements
-
-
-def _sliced_elements(data: bytes) -> list[Any] | None:
-    """Parses the elements of a large array in slices, so that other threads run in between.
-
-    A slice ends at a comma that may follow an element. It does if the slice is a valid array by itself. Returns None if
-    the elements are not alike, or the data is no JSON.
-    """
-    # The first character of the first element says what the end of an element looks like.
-    position = data.index(b"[") + 1
-    closing = {b"{": b"},", b"[": b"],", b'"': b'",'}.get(_first(data[position : position + SLICE]), b",")
-    elements: list[Any] = []
-    tries = 0
-    edge = position + SLICE
-    while (edge := data.find(closing, edge)) >= 0:
-        edge += len(closing) - 1
-        try:
-            elements += msgspec.json.decode(b"[" + data[position:edge] + b"]", type=list[msgspec.Raw])
-        except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
-            # The comma was inside an element: the next one may be right.
-            tries += 1
-            if tries > _MAX_TRIES:
-                return None
-            edge += 1
-            continue
-        position = edge + 1
-        edge = position + SLICE
-        tries = 0
-    # The rest brings the closing bracket with it.
-    try:
-        return elements + msgspec.json.decode(b"[" + data[position:], type=list[msgspec.Raw])
-    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
-        return None
 
 
 def _top_level(data: bytes, kind: Any) -> Any:

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from wicketgate.results.envelope import MAX_FACTS, SUMMARY_CHARS
+
 _ENVELOPE_KEYS = frozenset({"status", "summary", "facts", "artifacts", "provenance"})
 STRUCTURED = "structured_content"
 GOES_ON = " […goes on in facts]"
@@ -22,8 +24,12 @@ FAILED = "[the tool reports an error]"
 # The origin is known from the call; annotations are for clients that show parts, and "unchecked" is for operators.
 _NO_WARNING = frozenset({"tool", "protocol", "tool_id", "content_annotations", "unchecked"})
 _VIEW_KEYS = frozenset({"handle", "selector", "content", "total"})
+_MAX_JSON_CHARS = 300_000
+"""A view has at most 20,000 characters, and JSON writes some of them with twelve."""
 _OUR_JSON = re.compile(r'\s*\{\s*"(?:status|handle)"')
+_NEXT = re.compile(r"\S|\Z")
 _NOTE = re.compile(r"(\n\[… kept out: [^\n]*; go on: tool_view )artifacts\[0\]( \{[^\n]*\]\Z)")
+_FILLER = re.compile(r"\(no text; \d+ artifacts: [ -~]*[)…]")
 _HANDLES = re.compile(r"^\[artifact (\S+) \(|; go on: tool_view (\S+) \{", re.MULTILINE)
 
 
@@ -32,15 +38,21 @@ def result_page(envelope: Mapping[str, Any]) -> str:
     summary, facts = envelope["summary"], list(envelope["facts"])
     refs = list(envelope["artifacts"])
     # A text that is longer than a summary goes on in the first fact.
-    if summary.endswith(GOES_ON) and facts and facts[0].startswith(REST):
+    continues = len(summary) == SUMMARY_CHARS and summary.endswith(GOES_ON)
+    if continues and facts and facts[0].startswith(REST):
         summary = summary.removesuffix(GOES_ON) + facts.pop(0).removeprefix(REST)
-    # A summary that is a beginning tells how to read on in the first artifact.
-    if refs and (note := _NOTE.search(summary)):
+    # A summary that is a beginning tells how to read on in the first artifact, which holds the whole of it. A tool's
+    # own text may end in such a line, too.
+    is_part = refs and refs[0]["handle"].startswith(("text:", f"{STRUCTURED}:"))
+    if is_part and (note := _NOTE.search(summary)):
         summary = f"{summary[: note.start()]}{note[1]}{refs.pop(0)['handle']}{note[2]}"
     # Structured content is shown in place of the facts that were taken from it, unless the text says it all.
     if STRUCTURED in envelope:
         value = envelope[STRUCTURED]
-        del facts[: len(value) if isinstance(value, Mapping) else 1]
+        count = len(value) if isinstance(value, Mapping) else 1
+        if facts[MAX_FACTS : MAX_FACTS + 1] == [f"({count - MAX_FACTS} more keys)"]:
+            count = MAX_FACTS + 1
+        del facts[:count]
         summary = summary if says(summary, value) else _joined([_without_filler(summary), json_text(value)])
     warnings = {key: value for key, value in envelope["provenance"].items() if key not in _NO_WARNING}
     return _joined(
@@ -69,7 +81,7 @@ def page_of(body: Mapping[str, Any]) -> str | None:
 
 def page_of_json(text: str) -> str | None:
     """Returns the page whose envelope or view has the JSON *text*, which can be a stranger's; None if it has none."""
-    if not _OUR_JSON.match(text):
+    if len(text) > _MAX_JSON_CHARS or not _OUR_JSON.match(text):
         return None
     try:
         page = page_of(json.loads(text))
@@ -106,7 +118,7 @@ def says(text: str, structured: object) -> bool:
     value = structured["result"] if isinstance(structured, Mapping) and wrapped else structured
     if value == text or (isinstance(value, list) and value and _texts(value) == text):
         return True
-    parts = _json_values(text)
+    parts = _json_values(text, len(value) if isinstance(value, list) else 1)
     return bool(parts) and (parts in ([structured], [value]) or parts == value)
 
 
@@ -115,21 +127,24 @@ def _texts(values: Iterable[object]) -> str | None:
     return "\n".join(map(str, given)) if all(isinstance(value, str) for value in given) else None
 
 
-def _json_values(text: str) -> list[Any]:
-    """The JSON values that *text* is made of, one after another; empty if it is anything else."""
+def _json_values(text: str, most: int) -> list[Any]:
+    """The JSON values that *text* is made of, one after another; empty if it is anything else. Gives up once it has
+    read more than *most*."""
     decoder, values, at = json.JSONDecoder(), list[Any](), 0
     try:
         while at < len(text):
+            if len(values) > most:
+                return []
             value, at = decoder.raw_decode(text, at)
             values.append(value)
-            at += len(text[at:]) - len(text[at:].lstrip())
+            at = _NEXT.search(text, at).start()  # type: ignore[union-attr]
     except (ValueError, RecursionError):
         return []
     return values
 
 
 def _without_filler(summary: str) -> str:
-    return "" if summary.startswith(("(no text", "(no content")) else summary
+    return "" if _FILLER.fullmatch(summary) else summary
 
 
 def _ref_line(ref: Mapping[str, Any]) -> str:

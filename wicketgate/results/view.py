@@ -9,8 +9,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from wicketgate.results.bulk import SLICE, count_chars, count_newlines
-
 MAX_VIEW_CHARS = 20_000
 # A character of UTF-8 has at most four bytes.
 MAX_VIEW_BYTES = 4 * MAX_VIEW_CHARS
@@ -87,11 +85,11 @@ def whole_units(data: bytes, begin: int, ends: Iterable[int], room: int) -> tupl
         return "", 0, None
     # Not even one unit fits.
     content = decode_text(data[begin : begin + MAX_VIEW_BYTES + 4])[:room]
-    return content, 0, count_chars(data[:begin]) + room
+    return content, 0, len(decode_text(data[:begin])) + room
 
 
 def line_count(data: bytes) -> int:
-    return count_newlines(data) + (not data.endswith(b"\n") and data != b"")
+    return data.count(b"\n") + (not data.endswith(b"\n") and data != b"")
 
 
 def line_start(data: bytes, line: int) -> int:
@@ -176,28 +174,23 @@ def _matches(data: bytes, needle: bytes, ignore_case: bool, start: int) -> tuple
     page: list[_Match] = []
     total = position = 0
     length, size = len(needle), len(data)
-    for base in range(0, size, SLICE):
-        # Windows overlap by the needle, so that a match over their seam is found, and found once.
-        window = data[base : base + SLICE + length - 1]
-        if ignore_case:
-            window = window.lower()
-        while position < base + SLICE and (inside := window.find(needle, max(position - base, 0))) >= 0:
-            # The line around the match, if it is short enough to be shown whole.
-            at = base + inside
-            after = at + length
-            begin = data.rfind(b"\n", max(at - _LONG_LINE_BYTES, 0), at) + 1
-            end = data.find(b"\n", after, after + _LONG_LINE_BYTES)
-            if end < 0 and after + _LONG_LINE_BYTES >= size:
-                end = size
-            is_whole_line = end >= 0 and (begin > 0 or at <= _LONG_LINE_BYTES)
-            if not is_whole_line:
-                begin = max(begin, at - _AROUND_BYTES, 0)
-                end = after + _AROUND_BYTES if end < 0 else min(end, after + _AROUND_BYTES)
-            # Matches outside the page are counted only. The search goes on after what is shown.
-            if start <= total < start + MATCHES_A_PAGE:
-                page.append(_Match(at, begin, end, is_whole_line))
-            total += 1
-            position = end + is_whole_line
+    searched = data.lower() if ignore_case else data
+    while (at := searched.find(needle, position)) >= 0:
+        # The line around the match, if it is short enough to be shown whole.
+        after = at + length
+        begin = data.rfind(b"\n", max(at - _LONG_LINE_BYTES, 0), at) + 1
+        end = data.find(b"\n", after, after + _LONG_LINE_BYTES)
+        if end < 0 and after + _LONG_LINE_BYTES >= size:
+            end = size
+        is_whole_line = end >= 0 and (begin > 0 or at <= _LONG_LINE_BYTES)
+        if not is_whole_line:
+            begin = max(begin, at - _AROUND_BYTES, 0)
+            end = after + _AROUND_BYTES if end < 0 else min(end, after + _AROUND_BYTES)
+        # Matches outside the page are counted only. The search goes on after what is shown.
+        if start <= total < start + MATCHES_A_PAGE:
+            page.append(_Match(at, begin, end, is_whole_line))
+        total += 1
+        position = end + is_whole_line
     return page, total
 
 
@@ -209,7 +202,7 @@ def _rendered(data: bytes, matches: Sequence[_Match], context: int) -> tuple[str
     lines_to = chars_to = 0
     for match in matches:
         # Lines are counted from the previous match on.
-        line += count_newlines(data, lines_to, match.at)
+        line += data.count(b"\n", lines_to, match.at)
         lines_to = match.at
         text = data[match.start : match.end].decode("utf-8", "ignore")
         entries: dict[tuple[int, int], str] = {}
@@ -218,7 +211,7 @@ def _rendered(data: bytes, matches: Sequence[_Match], context: int) -> tuple[str
             entries[line, 0] = f"{line}:{text}"
         else:
             # Characters are counted for long lines only, from the previous such match on.
-            chars += count_chars(data[chars_to : match.at])
+            chars += len(decode_text(data[chars_to : match.at]))
             chars_to = match.at
             entries[line, match.at] = f"{line}@{chars}:…{text}…"
         # A page ends before the match that does not fit; the first is always shown.

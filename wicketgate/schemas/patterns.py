@@ -2,13 +2,14 @@
 
 RE2 takes time linear in the text for every pattern, so no pattern and no text can hold the event loop. The two
 languages are close but not the same: some letters have another meaning (``$``, ``\\s``, ``.``), and RE2 lacks
-look-around and back references. Each pattern is therefore read by the grammar of ECMA-262 and written anew. A pattern
+look-around and back references. Each pattern is therefore read by the grammar of ECMA-262 and written again. A pattern
 without an equal meaning is not compiled: the caller reports it as unchecked, and never refuses a text because of it.
 
 The meaning is that of the ``u`` flag, as JSON Schema recommends. A pattern that this flag does not allow is read as
 without it, except where its author may have meant another language: ``\\A``, ``\\Z``, ``[[:alpha:]]`` or ``{,5}``.
 """
 
+import re
 import string
 from dataclasses import dataclass
 from typing import Any
@@ -35,28 +36,10 @@ _CLASSES = {"d": _DIGITS, "w": _WORD, "s": _SPACES}
 _SYNTAX = frozenset("^$\\.*+?()[]{}|/")
 _CONTROLS = {"t": 0x09, "n": 0x0A, "v": 0x0B, "f": 0x0C, "r": 0x0D}
 
-# General categories by their long names. RE2 knows the short ones. It has no unassigned code points, so `Cn` and `C`
-# have no equal.
-_CATEGORIES = {
-    "Letter": "L", "Uppercase_Letter": "Lu", "Lowercase_Letter": "Ll", "Titlecase_Letter": "Lt",
-    "Modifier_Letter": "Lm", "Other_Letter": "Lo", "Mark": "M", "Combining_Mark": "M", "Nonspacing_Mark": "Mn",
-    "Spacing_Mark": "Mc", "Enclosing_Mark": "Me", "Number": "N", "Decimal_Number": "Nd", "digit": "Nd",
-    "Letter_Number": "Nl", "Other_Number": "No", "Punctuation": "P", "punct": "P", "Connector_Punctuation": "Pc",
-    "Dash_Punctuation": "Pd", "Open_Punctuation": "Ps", "Close_Punctuation": "Pe", "Initial_Punctuation": "Pi",
-    "Final_Punctuation": "Pf", "Other_Punctuation": "Po", "Symbol": "S", "Math_Symbol": "Sm", "Currency_Symbol": "Sc",
-    "Modifier_Symbol": "Sk", "Other_Symbol": "So", "Separator": "Z", "Space_Separator": "Zs", "Line_Separator": "Zl",
-    "Paragraph_Separator": "Zp", "Control": "Cc", "cntrl": "Cc", "Format": "Cf", "Private_Use": "Co",
-}  # fmt: skip
-_SHORT_CATEGORIES = frozenset(_CATEGORIES.values())
-# The scripts in use, by their short names. RE2 knows the long ones.
-_SCRIPTS = {
-    "Arab": "Arabic", "Armn": "Armenian", "Beng": "Bengali", "Cyrl": "Cyrillic", "Deva": "Devanagari",
-    "Ethi": "Ethiopic", "Geor": "Georgian", "Grek": "Greek", "Gujr": "Gujarati", "Guru": "Gurmukhi", "Hang": "Hangul",
-    "Hani": "Han", "Hebr": "Hebrew", "Hira": "Hiragana", "Kana": "Katakana", "Khmr": "Khmer", "Knda": "Kannada",
-    "Laoo": "Lao", "Latn": "Latin", "Mlym": "Malayalam", "Mong": "Mongolian", "Mymr": "Myanmar", "Sinh": "Sinhala",
-    "Taml": "Tamil", "Telu": "Telugu", "Thai": "Thai", "Tibt": "Tibetan", "Zinh": "Inherited", "Zyyy": "Common",
-}  # fmt: skip
-_LONG_SCRIPTS = frozenset(_SCRIPTS.values())
+# The general categories by their short names, and the scripts by their long ones: RE2 knows no other names. It has no
+# unassigned code points, so `Cn` and `C` have no equal.
+_CATEGORY = re.compile(r"[LMNPSZ][a-z]?|C[cfo]")
+_SCRIPT = re.compile(r"(?!Any$)[A-Z][a-z_A-Z]{2,}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,14 +300,12 @@ class _PatternReader:
             raise _NoEqual
         key, equals, value = self._until("}").partition("=")
         if key in ("Script", "sc") and equals:
-            name = _SCRIPTS.get(value, value)
-            if name in _LONG_SCRIPTS:
-                return f"\\{letter}{{{name}}}"
+            if _SCRIPT.fullmatch(value):
+                return f"\\{letter}{{{value}}}"
         elif not equals or key in ("General_Category", "gc"):
             value = value if equals else key
-            name = _CATEGORIES.get(value, value)
-            if name in _SHORT_CATEGORIES:
-                return f"\\{letter}{{{name}}}"
+            if _CATEGORY.fullmatch(value):
+                return f"\\{letter}{{{value}}}"
             ranges = {"Any": ((0, _LAST),), "ASCII": ((0, 0x7F),)}.get(value) if not equals else None
             if ranges is not None:
                 return ranges if letter == "p" else _without(ranges)

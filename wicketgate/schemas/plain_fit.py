@@ -112,7 +112,7 @@ def _string(said: Mapping[str, Any]) -> Fits:
     if not said.keys() <= {"minLength", "maxLength"}:
         raise _NotPlain
     least, most = said.get("minLength", 0), min(said.get("maxLength", _MOST_CHARS), _MOST_CHARS)
-    return lambda value: type(value) is str and least <= len(value) <= most and _can_be_sent(value)
+    return lambda value: type(value) is str and least <= len(value) <= most and can_be_sent(value)
 
 
 def _number(said: Mapping[str, Any], kinds: tuple[type, ...]) -> Fits:
@@ -140,7 +140,7 @@ def _one_of(values: list[Any], kind: str) -> Fits:
     # Other values than texts are equal in ways of their own: 1 is 1.0, and true is not 1.
     if kind != "string" or not all(type(value) is str for value in values):
         raise _NotPlain
-    known = frozenset(filter(_can_be_sent, values))
+    known = frozenset(filter(can_be_sent, values))
     return lambda value: type(value) is str and value in known
 
 
@@ -148,7 +148,8 @@ def _any_of(tests: list[Fits]) -> Fits:
     return lambda value: any(test(value) for test in tests)
 
 
-def _can_be_sent(text: str) -> bool:
+def can_be_sent(text: str) -> bool:
+    """False for half a surrogate pair: sending it would break the connection that all calls share."""
     if text.isascii():
         return True
     try:

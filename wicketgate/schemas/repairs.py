@@ -10,6 +10,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from decimal import Decimal
 from typing import Any
 
 from referencing.jsonschema import DRAFT4, DRAFT6, DRAFT7
@@ -128,7 +129,8 @@ class _Repairer:
         if "number" in wanted and _NUMBER.fullmatch(plain):
             whole = _INTEGER.fullmatch(plain) is not None
             number = int(plain) if whole else float(plain)
-            if math.isfinite(number) and (whole or _is_exact(plain, float(number))):
+            # Equal digit for digit, and not only near it.
+            if math.isfinite(number) and (whole or Decimal(plain) == Decimal(repr(number))):
                 return self._note(number, "str_to_number", text, path)
         if "object" in wanted or "array" in wanted:
             return self._from_json(text, wanted, path)
@@ -245,21 +247,6 @@ def _item_places(pieces: list[Mapping[str, Any]], index: int) -> Iterator[Any]:
             yield first[index]
         elif isinstance(items, Mapping):
             yield items
-
-
-def _is_exact(text: str, number: float) -> bool:
-    """Returns whether *number* equals *text* digit for digit, and is not only near it."""
-    return _digits(text) == _digits(repr(number))
-
-
-def _digits(text: str) -> tuple[str, int]:
-    """Returns the significant digits without zeros around them, and the power of ten of the first."""
-    mantissa, _, exponent = text.lower().partition("e")
-    whole, _, fraction = mantissa.lstrip("-").partition(".")
-    digits = (whole + fraction).lstrip("0")
-    power = len(digits) - len(fraction) + int(exponent or 0)
-    significant = digits.rstrip("0")
-    return (text[:1] * (text[:1] == "-") + significant, power) if significant else ("", 0)
 
 
 def _reject(name: str) -> object:

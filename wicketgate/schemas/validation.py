@@ -16,7 +16,7 @@ from wicketgate.errors import ArgsInvalid, SchemaInvalid
 from wicketgate.schemas.counted_engine import CountedEngine, TooMuchWork
 from wicketgate.schemas.foreign_schema import ForeignSchema, read_schema
 from wicketgate.schemas.messages import Expected, describe_errors, json_type
-from wicketgate.schemas.plain_fit import plain_fit
+from wicketgate.schemas.plain_fit import can_be_sent, plain_fit
 from wicketgate.schemas.repairs import Repair, repair
 
 log = logging.getLogger("wicketgate.validation")
@@ -101,7 +101,7 @@ class Validator:
         except _ENGINE_FAILURES:
             log.exception("the schema of %s cannot be applied", path)
             raise SchemaInvalid("The tool's own schema cannot be applied. Nothing was sent to it.", path=path) from None
-        # The arguments at fault are filled in anew in the example.
+        # The arguments at fault are filled in again in the example.
         if errors:
             wrong = {str(error.absolute_path[0]) for error in errors if error.absolute_path}
             raise self._invalid(describe_errors(errors), args, wrong, path)
@@ -205,12 +205,8 @@ def _measure(args: object) -> int:
 
 
 def _refuse_lone_surrogates(text: str) -> None:
-    """Raises _NotChecked for half a surrogate pair. Sending it would break the connection that all calls share."""
-    if not text.isascii():
-        try:
-            text.encode()
-        except UnicodeEncodeError:
-            raise _NotChecked("must be Unicode text: half a surrogate pair stands alone") from None
+    if not can_be_sent(text):
+        raise _NotChecked("must be Unicode text: half a surrogate pair stands alone")
 
 
 def _whole(problem: str) -> dict[str, str]:

@@ -8,7 +8,6 @@ and by other versions.
 import asyncio
 import json
 import logging
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
@@ -70,8 +69,6 @@ class Rows(Protocol):
         """Raises NotRead."""
         ...
 
-    def close(self) -> None: ...
-
 
 class AuditReader:
     """Newest records first. *longest_s* is the bound of one reading."""
@@ -81,11 +78,11 @@ class AuditReader:
         self._longest_s = longest_s
         self._threads = DaemonThreads(THREADS, "audit reading")
         self._reading = set[str]()
-        self._waiting: dict[str, asyncio.Future[None]] = {}
+        self._left = asyncio.Event()
 
     async def read(self, wanted: Wanted, most: int, actor: str) -> list[Row]:
-        """Returns at most *most* records, for *actor*. Waits for its turn as long as a reading may take; the newest
-        reading of an actor takes the place of one that waits. Raises NotRead and ReadingsFull."""
+        """Returns at most *most* records, for *actor*. Waits for its turn as long as a reading may take. Raises
+        NotRead and ReadingsFull."""
         statement, values = _statement(wanted, most, self._rows.mark)
         await self._take_turn(actor)
         loop = asyncio.get_running_loop()
@@ -111,39 +108,21 @@ class AuditReader:
 
     async def aclose(self) -> None:
         self._threads.close()
-        self._rows.close()
 
     async def _take_turn(self, actor: str) -> None:
         """Raises ReadingsFull."""
-        if (older := self._waiting.pop(actor, None)) is not None and not older.done():
-            older.set_exception(ReadingsFull("actor"))
-        if actor not in self._reading and len(self._reading) < THREADS:
-            self._reading.add(actor)
-            return
-        turn = self._waiting[actor] = asyncio.get_running_loop().create_future()
         try:
             async with asyncio.timeout(self._longest_s):
-                await turn
+                while actor in self._reading or len(self._reading) >= THREADS:
+                    await self._left.wait()
         except TimeoutError:
-            self._give_up(actor, turn)
             raise ReadingsFull("actor" if actor in self._reading else "all") from None
-        except asyncio.CancelledError:
-            self._give_up(actor, turn)
-            raise
-
-    def _give_up(self, actor: str, turn: "asyncio.Future[None]") -> None:
-        if self._waiting.get(actor) is turn:
-            del self._waiting[actor]
-        elif turn.done() and not turn.cancelled() and turn.exception() is None:
-            self._leave(actor)  # it had just been given
+        self._reading.add(actor)
 
     def _leave(self, actor: str) -> None:
         self._reading.discard(actor)
-        for other, turn in list(self._waiting.items()):
-            if len(self._reading) < THREADS and other not in self._reading and not turn.done():
-                del self._waiting[other]
-                self._reading.add(other)
-                turn.set_result(None)
+        self._left.set()
+        self._left = asyncio.Event()
 
 
 def timestamp(at: float) -> str:
@@ -217,75 +196,28 @@ class SQLiteRows:
         except sqlite3.Error as error:
             raise NotRead(type(error).__name__) from None
 
-    def close(self) -> None:
-        """Does nothing: no connection is kept."""
-
 
 class PostgresRows:
-    """Implements Rows over psycopg, which is imported only here. A connection for each thread that reads is kept; a
-    lost one is opened again."""
+    """Implements Rows over psycopg, which is imported only here. Connects for each reading: people read seldom."""
 
     mark = "%s"
 
     def __init__(self, url: str, *, longest_s: float = _LONGEST_S) -> None:
         self._url = url
         self._longest_s = longest_s
-        self._lock = threading.Lock()
-        self._idle: list[Any] = []
-        self._closed = False
 
     def read(self, statement: str, values: Sequence[Any]) -> list[Sequence[Any]]:
         import psycopg
 
-        try:
-            db = self._take()
-            if db is not None:
-                try:
-                    return self._read(db, statement, values)
-                except psycopg.OperationalError:
-                    if not db.broken:
-                        raise
-            return self._read(self._connected(psycopg), statement, values)
-        except (psycopg.Error, UnicodeError) as error:
-            # The text of the driver may hold the address.
-            raise NotRead(type(error).__name__) from None
-
-    def close(self) -> None:
-        with self._lock:
-            self._closed = True
-            idle, self._idle = self._idle, []
-        for db in idle:
-            db.close()
-
-    def _read(self, db: Any, statement: str, values: Sequence[Any]) -> list[Sequence[Any]]:
-        try:
-            found: list[Sequence[Any]] = db.execute(statement.encode(), values).fetchall()
-        finally:
-            self._give_back(db)
-        return found
-
-    def _take(self) -> Any:
-        with self._lock:
-            return self._idle.pop() if self._idle else None
-
-    def _give_back(self, db: Any) -> None:
-        with self._lock:
-            kept = not (self._closed or db.broken)
-            if kept:
-                self._idle.append(db)
-        if not kept:
-            db.close()
-
-    def _connected(self, psycopg: Any) -> Any:
         bound_ms = int(self._longest_s * 1_000)
         connect_s = max(2, int(self._longest_s))  # the driver takes no shorter one
         # Without the last bound a network that swallows everything would keep the thread.
-        bounds = {"connect_timeout": connect_s, "tcp_user_timeout": 2 * bound_ms}
-        db = psycopg.connect(self._url, autocommit=True, **bounds)
+        bounds: dict[str, Any] = {"connect_timeout": connect_s, "tcp_user_timeout": 2 * bound_ms}
         try:
-            db.execute(f"SET statement_timeout = {bound_ms}")
-            db.execute("SET default_transaction_read_only = on")
-        except BaseException:
-            db.close()
-            raise
-        return db
+            with psycopg.connect(self._url, autocommit=True, **bounds) as db:
+                db.execute(f"SET statement_timeout = {bound_ms}")
+                db.execute("SET default_transaction_read_only = on")
+                return list(db.execute(statement.encode(), values))
+        except (psycopg.Error, UnicodeError) as error:
+            # The text of the driver may hold the address.
+            raise NotRead(type(error).__name__) from None

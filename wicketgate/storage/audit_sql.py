@@ -1,7 +1,6 @@
 """Audit records as rows of a table, in a SQLite file or in PostgreSQL (ACCESS-23 to ACCESS-27).
 
-The table ``wicketgate_audit`` is created if it is missing. Its columns are those of the CSV file; a table of an earlier
-version gets those that it lacks (ACCESS-67).
+The table ``wicketgate_audit`` is created if it is missing (ACCESS-67). Its columns are those of the CSV file.
 """
 
 import contextlib
@@ -9,7 +8,7 @@ import json
 import os
 import sqlite3
 import tempfile
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +26,8 @@ _PIECE_BYTES = 64 * 1024
 _PROBE = "probe"
 _PROBE_CHARS = 2_000
 
-# The columns of the first version have no default. A process of that version may write beside us.
-_FIRST_COLUMNS = 16
-_DEFINITIONS = [f"{column} {_TYPES.get(column, 'TEXT')} NOT NULL" for column in COLUMNS[:_FIRST_COLUMNS]]
-_LATER = {column: f"{column} TEXT NOT NULL DEFAULT ''" for column in COLUMNS[_FIRST_COLUMNS:]}
-
-_CREATE = f"CREATE TABLE IF NOT EXISTS wicketgate_audit ({', '.join([*_DEFINITIONS, *_LATER.values()])})"
+_DEFINITIONS = ", ".join(f"{column} {_TYPES.get(column, 'TEXT')} NOT NULL" for column in COLUMNS)
+_CREATE = f"CREATE TABLE IF NOT EXISTS wicketgate_audit ({_DEFINITIONS})"
 _CREATE_ROOM = "CREATE TABLE IF NOT EXISTS wicketgate_audit_room (filler BLOB)"
 _CREATE_INDEX = "CREATE INDEX IF NOT EXISTS wicketgate_audit_by_time ON wicketgate_audit (timestamp)"
 
@@ -83,7 +78,7 @@ class SQLiteAudit:
                 if not _is_full(error):
                     self.close()
                     raise
-                # The journal may begin anew in the room that it has.
+                # The journal may begin again in the room that it has.
                 db.execute("PRAGMA wal_checkpoint(RESTART)")
                 self._insert_rows(db, rows, keep=keep)
         except (sqlite3.Error, OSError) as error:
@@ -159,14 +154,11 @@ class SQLiteAudit:
         db.execute("BEGIN IMMEDIATE")
         for statement in (_CREATE, _CREATE_INDEX, _CREATE_ROOM):
             db.execute(statement)
-        there = {row[1] for row in db.execute("PRAGMA table_info(wicketgate_audit)")}
-        for statement in _additions(there):
-            db.execute(statement)
         db.execute("COMMIT")
 
 
 _TABLE_LOCK = 0x77696361
-"""Of the database: held by who makes the table or its columns."""
+"""Of the database: held while a process makes the table."""
 
 
 class PostgresAudit:
@@ -240,16 +232,8 @@ class PostgresAudit:
                 cursor.execute("SELECT pg_advisory_xact_lock(%s)", (_TABLE_LOCK,))
                 cursor.execute(_CREATE)
                 cursor.execute(_CREATE_INDEX)
-                cursor.execute("SELECT * FROM wicketgate_audit LIMIT 0")
-                for statement in _additions({column.name for column in cursor.description}):
-                    cursor.execute(statement)
             self._db.commit()
         return self._db
-
-
-def _additions(there: Collection[str]) -> list[str]:
-    """Returns the statements that add the columns that a table of an earlier version lacks."""
-    return [f"ALTER TABLE wicketgate_audit ADD COLUMN {text}" for column, text in _LATER.items() if column not in there]
 
 
 def _is_full(error: sqlite3.Error) -> bool:

@@ -3,7 +3,8 @@
 ``closed``: what needs the state is refused. ``open``: each process goes on alone, with what it counts and remembers
 itself. ``partial``: results are given without what would have been kept of them.
 
-What may run at most once has to be closed: on its own a process cannot know what another has begun.
+What may run at most once is closed and has no setting: on its own a process cannot know what another has begun. A
+call that may write (``claims``) could run twice, an approval be used at several processes, a run start over.
 """
 
 from collections import Counter
@@ -17,12 +18,9 @@ StateKind = Literal[
     "claims",
     "approvals",
     "runs",
-    "sessions",
     "quotas",
     "places",
-    "seen_cards",
     "learned_words",
-    "cached_results",
     "artifacts",
 ]
 
@@ -33,24 +31,12 @@ USUAL: Mapping[StateKind, FailMode] = MappingProxyType(
         "claims": "closed",
         "approvals": "closed",
         "runs": "closed",
-        "sessions": "closed",
         "quotas": "open",
         "places": "open",
-        "seen_cards": "open",
         "learned_words": "open",
-        "cached_results": "open",
         "artifacts": "partial",
     }
 )
-
-WHY_CLOSED: Mapping[StateKind, str] = MappingProxyType(
-    {
-        "claims": "a tool that may write could run twice for one call",
-        "approvals": "an approval could be used at several processes",
-        "runs": "a run whose client comes again with its key could start over at another process",
-    }
-)
-"""Reasons why these kinds cannot be open."""
 
 
 class FailModes:
@@ -96,7 +82,7 @@ class FailModes:
         """Returns one line for people: the kinds by what becomes of them."""
         meanings = {
             "closed": "refused",
-            "open": "counted or remembered by each process meanwhile",
+            "open": "counted or remembered by each process",
             "partial": "partial, not lost",
         }
         parts = []

@@ -11,9 +11,9 @@ MAX_RESULTS = 1_000
 
 
 class MemoryResultStore:
-    """Implements ResultStore for one process. *now* gives seconds on a clock that never goes back.
+    """Implements ResultStore. *now* gives seconds on a clock that never goes back.
 
-    Of more than *max_results* the oldest goes first. Bytes are not counted: the caller keeps bulky results out.
+    Of more than *max_results* the oldest is evicted first. Bytes are not counted: the caller keeps bulky results out.
     """
 
     def __init__(self, now: Callable[[], float] = time.monotonic, *, max_results: int = MAX_RESULTS) -> None:
@@ -22,7 +22,7 @@ class MemoryResultStore:
         self._results: OrderedDict[Key, tuple[float, Mapping[str, Any]]] = OrderedDict()
         self._cleared = 0
 
-    async def get(self, key: Key) -> Found:
+    def get(self, key: Key) -> Found:
         kept = self._results.get(key)
         if kept is None:
             return Found(None, self._cleared)
@@ -32,7 +32,7 @@ class MemoryResultStore:
             return Found(None, self._cleared)
         return Found(result, self._cleared)
 
-    async def put(self, key: Key, result: Mapping[str, Any], ttl_s: float, since: object) -> None:
+    def put(self, key: Key, result: Mapping[str, Any], ttl_s: float, since: int) -> None:
         if since != self._cleared:
             return
         self._results[key] = (self._now() + ttl_s, result)
@@ -40,9 +40,6 @@ class MemoryResultStore:
         while len(self._results) > self._max_results:
             self._results.popitem(last=False)
 
-    async def clear(self) -> None:
+    def clear(self) -> None:
         self._results.clear()
         self._cleared += 1
-
-    async def aclose(self) -> None:
-        """Does nothing: there is nothing to close."""

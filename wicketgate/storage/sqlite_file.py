@@ -1,4 +1,4 @@
-"""The SQLite file of ``storage.url``: its tables, and the check of an existing file.
+"""The SQLite file of ``storage.url``: how it is made and opened, and the check of an existing file.
 
 A file of another program or version, or a damaged one, is reported in one line and left as it is (EXEC-32).
 """
@@ -20,35 +20,12 @@ _RETRY_S = 0.02
 _PAGE_BYTES = 8192
 _WAL_BYTES = 64 * 1024 * 1024
 _APPLICATION_ID = 0x57676174
-_VERSION = 1
-
-# Names and texts are kept as bytes, because a client may send any string as a handle, even invalid Unicode.
-_SCHEMA = """
-CREATE TABLE store (version INTEGER NOT NULL, uses INTEGER NOT NULL);
-CREATE TABLE owner (name BLOB PRIMARY KEY, held_bytes INTEGER NOT NULL) WITHOUT ROWID;
-CREATE TABLE artifact (
-    id INTEGER PRIMARY KEY, owner BLOB NOT NULL, handle BLOB NOT NULL, media_type BLOB NOT NULL, label BLOB NOT NULL,
-    data_bytes INTEGER NOT NULL, size_bytes INTEGER NOT NULL, stored_at REAL NOT NULL, used INTEGER NOT NULL,
-    UNIQUE (owner, handle)
-);
-CREATE INDEX artifact_by_age ON artifact (stored_at);
-CREATE INDEX artifact_by_use ON artifact (owner, used);
-CREATE TABLE piece (artifact INTEGER NOT NULL, place INTEGER NOT NULL, data BLOB NOT NULL, UNIQUE (artifact, place));
-CREATE TRIGGER artifact_put AFTER INSERT ON artifact BEGIN
-    INSERT INTO owner VALUES (new.owner, new.size_bytes)
-        ON CONFLICT (name) DO UPDATE SET held_bytes = held_bytes + excluded.held_bytes;
-END;
-CREATE TRIGGER artifact_dropped AFTER DELETE ON artifact BEGIN
-    DELETE FROM piece WHERE artifact = old.id;
-    UPDATE owner SET held_bytes = held_bytes - old.size_bytes WHERE name = old.owner;
-    DELETE FROM owner WHERE name = old.owner AND held_bytes = 0;
-END;
-"""
+_VERSION = 3
 
 
-def prepare(path: Path, at_start: Callable[[sqlite3.Connection], T], *, patience_s: float = _BUSY_S) -> T:
+def prepare(path: Path, at_start: Callable[[sqlite3.Connection], T]) -> T:
     """Creates or checks the file, then runs *at_start* on it in the same transaction. Raises ConfigError, also if
-    another process keeps the file locked for *patience_s*."""
+    another process keeps the file locked."""
     # Create the file with the right mode, if it is missing.
     try:
         # An existing file is never opened here: closing it would release the locks that SQLite holds on it.
@@ -62,10 +39,10 @@ def prepare(path: Path, at_start: Callable[[sqlite3.Connection], T], *, patience
     except OSError as error:
         raise ConfigError(f"storage.url: {path} cannot be made: {error.strerror}") from None
     # Other processes may be starting with the same file.
-    give_up_at = time.monotonic() + patience_s
+    give_up_at = time.monotonic() + _BUSY_S
     while True:
         try:
-            return _begin(path, at_start, patience_s)
+            return _begin(path, at_start)
         except sqlite3.Error as error:
             # SQLite does not wait by itself while another process changes the mode of the journal.
             if _code(error) != sqlite3.SQLITE_BUSY or time.monotonic() > give_up_at:
@@ -98,16 +75,16 @@ def transaction(disk: sqlite3.Connection) -> Iterator[None]:
 
 def explain(error: sqlite3.Error) -> str:
     """Returns the trouble as the end of a sentence that begins with the name of the file."""
-    return _EXPLANATIONS.get(_code(error)) or f"cannot be used ({error.sqlite_errorname})"
+    return _trouble(error)[1] or f"cannot be used ({error.sqlite_errorname})"
 
 
 def kind_of(error: sqlite3.Error) -> str:
     """Returns the kind under which metrics count an error."""
-    return _KINDS.get(_code(error), "other")
+    return _trouble(error)[0]
 
 
-def _begin(path: Path, at_start: Callable[[sqlite3.Connection], T], busy_s: float) -> T:
-    with closing(connect(path, busy_s)) as disk:
+def _begin(path: Path, at_start: Callable[[sqlite3.Connection], T]) -> T:
+    with closing(connect(path)) as disk:
         disk.execute(f"PRAGMA page_size = {_PAGE_BYTES}")
         # Under the lock of a write, so that only one of several starting processes creates the tables.
         with transaction(disk):
@@ -123,9 +100,8 @@ def _make_or_check(disk: sqlite3.Connection, path: Path) -> None:
     (tables,) = disk.execute("SELECT count(*) FROM sqlite_master").fetchone()
     if application == 0 and tables == 0:
         disk.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
-        for statement in _statements(_SCHEMA):
-            disk.execute(statement)
-        disk.execute("INSERT INTO store VALUES (?, 0)", (_VERSION,))
+        disk.execute("CREATE TABLE store (version INTEGER NOT NULL)")
+        disk.execute("INSERT INTO store VALUES (?)", (_VERSION,))
         return
     # Any other must be of this program and this version, and sound.
     if application != _APPLICATION_ID:
@@ -139,13 +115,16 @@ def _make_or_check(disk: sqlite3.Connection, path: Path) -> None:
             f"storage.url: {path} was written by another version of Wicketgate (format {version}, this one knows "
             f"{_VERSION}); name another file"
         )
-    # Pieces are not checked, because there may be many: a damaged one is found when it is read.
-    (verdict,) = disk.execute("PRAGMA quick_check(artifact)").fetchone()
+
+
+def check(disk: sqlite3.Connection, table: str) -> None:
+    """Raises sqlite3.DatabaseError for a damaged table."""
+    (verdict,) = disk.execute(f"PRAGMA quick_check({table})").fetchone()
     if verdict != "ok":
         raise sqlite3.DatabaseError(verdict)
 
 
-def _statements(script: str) -> Iterator[str]:
+def statements(script: str) -> Iterator[str]:
     """Yields the statements of *script*, because ``executescript`` would end the transaction."""
     statement = ""
     for line in script.splitlines(keepends=True):
@@ -155,30 +134,29 @@ def _statements(script: str) -> Iterator[str]:
             statement = ""
 
 
+def _trouble(error: sqlite3.Error) -> tuple[str, str]:
+    return _TROUBLES.get(_code(error), ("other", ""))
+
+
 def _code(error: sqlite3.Error) -> int:
     """Returns the primary result code; errors that this program raises stand for damage."""
     code: int = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT)
     return code & 0xFF
 
 
-_EXPLANATIONS = {
-    sqlite3.SQLITE_NOTADB: "is not a database; name another file",
-    sqlite3.SQLITE_CORRUPT: "is damaged; move it away to begin with an empty one",
-    sqlite3.SQLITE_ERROR: "is damaged; move it away to begin with an empty one",
-    sqlite3.SQLITE_READONLY: "cannot be written: no permission",
-    sqlite3.SQLITE_CANTOPEN: "cannot be opened: no permission, or it is gone",
-    sqlite3.SQLITE_BUSY: "is locked by another process",
-    sqlite3.SQLITE_FULL: "has no room: the disk is full",
+_DAMAGED = "is damaged; move it away to begin with an empty one"
+_TROUBLES = {
+    sqlite3.SQLITE_NOTADB: ("damaged", "is not a database; name another file"),
+    sqlite3.SQLITE_CORRUPT: ("damaged", _DAMAGED),
+    sqlite3.SQLITE_ERROR: ("damaged", _DAMAGED),
+    sqlite3.SQLITE_READONLY: ("readonly", "cannot be written: no permission"),
+    sqlite3.SQLITE_CANTOPEN: (
+        "gone",
+        "cannot be opened: no permission, or removed; put it back, or restart with an empty one",
+    ),
+    sqlite3.SQLITE_BUSY: ("busy", "is locked by another process"),
+    sqlite3.SQLITE_LOCKED: ("busy", ""),
+    sqlite3.SQLITE_FULL: ("full", "has no room: the disk is full"),
+    sqlite3.SQLITE_IOERR: ("full", ""),
 }
-
-_KINDS = {
-    sqlite3.SQLITE_BUSY: "busy",
-    sqlite3.SQLITE_LOCKED: "busy",
-    sqlite3.SQLITE_FULL: "full",
-    sqlite3.SQLITE_IOERR: "full",
-    sqlite3.SQLITE_CANTOPEN: "gone",
-    sqlite3.SQLITE_READONLY: "readonly",
-    sqlite3.SQLITE_NOTADB: "damaged",
-    sqlite3.SQLITE_CORRUPT: "damaged",
-    sqlite3.SQLITE_ERROR: "damaged",
-}
+"""By primary result code: the kind for metrics, and the end of a sentence."""

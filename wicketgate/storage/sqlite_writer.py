@@ -1,8 +1,9 @@
-"""The one thread that writes into the SQLite file of ``storage.url``, and that holds no caller up (EXEC-41 to EXEC-43).
+"""The two threads that use the SQLite file of ``storage.url``; no caller waits for them for long (EXEC-41 to EXEC-43).
 
-A caller waits a second at most for its turn and the lock of the file, also if another process keeps it. What it has
-given up is not done afterwards (OPS-333). After one that waited in vain, further ones are refused at once for a while;
-then a single one tries. A file that was removed or replaced is noticed before the next write, and begun anew.
+Writes that wait together share one transaction, and so one flush of the disk (EXEC-117). A caller waits one second at
+most for its turn and for the lock of the file, also if another process keeps it. A write that its caller has given up
+before its turn is not done (OPS-333). After a caller has waited in vain, further ones are refused immediately for a
+while; then a single one tries. A file that was removed or replaced is not used any more (EXEC-43).
 """
 
 import asyncio
@@ -10,15 +11,15 @@ import logging
 import os
 import sqlite3
 import threading
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
-from wicketgate.errors import ConfigError
 from wicketgate.storage.measures import StorageMeasures
-from wicketgate.storage.sqlite_file import connect, explain, kind_of, prepare, transaction
+from wicketgate.storage.sqlite_file import connect, explain, kind_of, transaction
 
 log = logging.getLogger("wicketgate.storage")
 
@@ -30,6 +31,8 @@ WRITE_S = 10.0
 """The longest wait for a write that has begun."""
 PAUSE_S = 2.0
 _BUSY_S = 0.8
+_AT_ONCE = 64
+"""The most writes of one transaction."""
 
 
 class Unavailable(sqlite3.OperationalError):
@@ -41,86 +44,109 @@ class Unavailable(sqlite3.OperationalError):
         self.sqlite_errorname = "unavailable"
 
 
-class _GivenUp(Exception):
-    """Ends a transaction whose caller has left."""
+class _Write(Generic[T]):
+    def __init__(self, work: Callable[[sqlite3.Connection], T], durable: bool, answer: asyncio.Future[T]) -> None:
+        self.work = work
+        self.durable = durable
+        self.answer = answer
+        self.error: BaseException | None = None
+        self.result: T | None = None
+        self._decided = threading.Lock()
+
+    def decide(self) -> bool:
+        """Returns true once: to the thread, which begins the write, or to its caller, who gives it up."""
+        return self._decided.acquire(blocking=False)
+
+    def do(self, disk: sqlite3.Connection) -> None:
+        """Does the work within a savepoint. Keeps its result or error for the caller."""
+        disk.execute("SAVEPOINT one")
+        try:
+            self.result = self.work(disk)
+        except BaseException as error:
+            self.error = error
+            if not disk.in_transaction:  # the error has undone the writes before this one too
+                raise
+            disk.execute("ROLLBACK TO one")
+        disk.execute("RELEASE one")
+
+    def reply(self) -> None:
+        if self.answer.done():
+            return
+        if self.error is None:
+            self.answer.set_result(self.result)  # type: ignore[arg-type]
+        else:
+            self.answer.set_exception(self.error)
 
 
-class _Turn:
-    """Decides between the thread that does a work, step by step, and the caller who gives it up: one is first."""
+class Gate:
+    """Measures callers of the file. After one has waited in vain it refuses all for ``PAUSE_S``, and then lets a single
+    one try. Logs an outage once."""
 
-    BEGUN, COMMITTED = 1, 2
+    def __init__(self, measures: StorageMeasures) -> None:
+        self._measures = measures
+        self._refused_until = float("-inf")
+        self._trying = False
+        self._reported = ""
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._step = 0
-        self.given_up = False
+    @contextmanager
+    def admitted(self) -> Iterator[None]:
+        """Raises Unavailable if the caller is refused, and sqlite3.Error of the block."""
+        now = asyncio.get_running_loop().time
+        if self._trying or now() < self._refused_until:
+            self._measures.refused += 1
+            raise Unavailable(sqlite3.SQLITE_BUSY)
+        began = now()
+        # After a pause, one tries for all.
+        self._trying = self._refused_until > float("-inf")
+        try:
+            yield
+            self._refused_until, self._reported = float("-inf"), ""
+        except sqlite3.Error as error:
+            kind = kind_of(error)
+            self._measures.errors[kind] += 1
+            if kind not in ("busy", self._reported):
+                self._reported = kind
+                log.error("the storage file %s", explain(error))
+            raise
+        finally:
+            self._trying = False
+            self._measures.waits.observe(now() - began)
 
-    def take(self, step: int) -> None:
-        """Called by the thread before a step. Raises _GivenUp."""
-        with self._lock:
-            if self.given_up:
-                raise _GivenUp
-            self._step = step
-
-    def give_up_before(self, step: int) -> None:
-        """Called by the caller; does nothing if the thread has taken *step*."""
-        with self._lock:
-            self.given_up = self._step < step
+    def close(self, error: sqlite3.Error) -> None:
+        now = asyncio.get_running_loop().time()
+        if now >= self._refused_until:
+            log.warning("the storage file %s; no caller waits for it for %g s", explain(error), PAUSE_S)
+        self._refused_until = now + PAUSE_S
 
 
 class SQLiteWriter:
-    """*at_start* makes what is missing in a new file, within the transaction of its making. *pragma* is run on each
-    connection. For use from one event loop only."""
+    """*path* is a file that ``prepare`` has checked. For use from one event loop only."""
 
-    def __init__(
-        self,
-        path: Path,
-        at_start: Callable[[sqlite3.Connection], object],
-        *,
-        pragma: str = "",
-        measures: StorageMeasures | None = None,
-    ) -> None:
+    def __init__(self, path: Path, measures: StorageMeasures | None = None) -> None:
         self._path = path
-        self._at_start = at_start
-        self._pragma = pragma
         self._thread = ThreadPoolExecutor(1, "storage-write")
+        self._waiting: deque[_Write[Any]] = deque()
         self._disk: sqlite3.Connection | None = None
         self._opened = path.stat()
         self._writing = False
-        self._refused_until = float("-inf")
-        self._trying = False
         self.measures = measures or StorageMeasures()
-        self.generation = 0
-        """Counts the files that were begun in place of one that was gone: older connections belong to no file."""
+        self._gate = Gate(self.measures)
 
-    async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Returns what *work* returns, run in one transaction. Raises sqlite3.Error; ``Unavailable`` if the lock was
-        not to be had in time. Then, and if the caller is cancelled, nothing of it is kept, unless the disk was at the
-        commit already."""
+    async def run(self, work: Callable[[sqlite3.Connection], T], *, durable: bool = False) -> T:
+        """Returns what *work* returns, run in a transaction. Raises sqlite3.Error; ``Unavailable`` if the lock was
+        not available in time. Then, and if the caller is cancelled, *work* is not run unless that has begun. With
+        *durable* the disk has acknowledged the write."""
         loop = asyncio.get_running_loop()
-        if self._trying or loop.time() < self._refused_until:
-            self.measures.refused += 1
-            raise Unavailable(sqlite3.SQLITE_BUSY)
-        began = loop.time()
-        # After a pause, one tries for all.
-        self._trying = self._refused_until > float("-inf")
-        begun, turn = asyncio.Event(), _Turn()
-        begin = partial(loop.call_soon_threadsafe, begun.set)
-        done = loop.run_in_executor(self._thread, self._work, work, turn, begin)
-        try:
-            result = await self._bounded(done, begun, turn)
-        except sqlite3.Error as error:
-            self.measures.errors[kind_of(error)] += 1
-            if kind_of(error) == "busy" and not self._writing:
-                self._refused_until = loop.time() + PAUSE_S
-                log.warning("the storage file %s; nothing is written for %g s", explain(error), PAUSE_S)
-            raise
-        else:
-            self._refused_until = float("-inf")
-            return result
-        finally:
-            self._trying = False
-            self.measures.waits.observe(loop.time() - began)
+        with self._gate.admitted():
+            write = _Write(work, durable, loop.create_future())
+            self._waiting.append(write)
+            self._thread.submit(self._work, loop)
+            try:
+                return await self._bounded(write)
+            except sqlite3.Error as error:
+                if kind_of(error) == "busy" and not self._writing:
+                    self._gate.close(error)
+                raise
 
     async def aclose(self) -> None:
         """Waits for pending writes and closes the file."""
@@ -129,67 +155,109 @@ class SQLiteWriter:
             self._disk.close()
             self._disk = None
 
-    async def _bounded(self, done: asyncio.Future[T], begun: asyncio.Event, turn: _Turn) -> T:
-        waiting = asyncio.ensure_future(begun.wait())
+    async def _bounded(self, write: _Write[T]) -> T:
+        late = asyncio.get_running_loop().call_later(WAIT_S, self._end_wait, write)
         try:
-            either: list[asyncio.Future[Any]] = [done, waiting]
-            await asyncio.wait(either, timeout=WAIT_S, return_when=asyncio.FIRST_COMPLETED)
-            if not done.done():
-                turn.give_up_before(turn.BEGUN)
-                # Also without the news that it has begun, which may still be on their way here.
-                if not turn.given_up:
-                    await asyncio.wait([done], timeout=WRITE_S)
+            return await write.answer
+        except asyncio.CancelledError:
+            write.decide()
+            raise
         finally:
-            waiting.cancel()
-            if not done.done():
-                turn.give_up_before(turn.COMMITTED)
-                done.cancel()
-                done.add_done_callback(_ignore)
-        if done.cancelled():
-            raise Unavailable(sqlite3.SQLITE_BUSY)
-        return done.result()
+            late.cancel()
 
-    def _work(self, work: Callable[[sqlite3.Connection], T], turn: _Turn, begun: Callable[[], object]) -> T:
-        disk = self._current()
-        with transaction(disk):
-            turn.take(turn.BEGUN)
-            self._writing = True
-            try:
-                begun()
-                result = work(disk)
-                turn.take(turn.COMMITTED)
-                return result
-            finally:
-                self._writing = False
+    def _end_wait(self, write: _Write[Any]) -> None:
+        if write.decide():
+            _give_up(write)
+        else:
+            asyncio.get_running_loop().call_later(WRITE_S, _give_up, write)
+
+    def _work(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Does writes that wait, if an earlier turn of the thread has not done them."""
+        if not self._waiting:
+            return
+        done: list[_Write[Any]] = []
+        try:
+            disk = self._current()
+            durable = any(write.durable for write in list(self._waiting)[:_AT_ONCE])
+            disk.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
+            with transaction(disk):
+                while self._waiting and len(done) < _AT_ONCE and (durable or not self._waiting[0].durable):
+                    write = self._waiting.popleft()
+                    if write.decide():
+                        self._writing = True
+                        done.append(write)
+                        write.do(disk)
+        except BaseException as error:
+            # Those that wait for the same lock, or the same disk, are answered with it.
+            while self._waiting:
+                done.append(self._waiting.popleft())
+            for write in done:
+                write.error = error
+        self._writing = False
+        with suppress(RuntimeError):  # the loop has ended
+            loop.call_soon_threadsafe(_reply, done)
 
     def _current(self) -> sqlite3.Connection:
-        # A file that was removed or replaced would take writes that nobody reads.
-        if not self._is_there():
-            if self._disk is not None:
-                self._disk.close()
-                self._disk = None
-            log.error("the storage file %s is gone with all that was in it; a new one is begun", self._path)
-            self.measures.errors["gone"] += 1
-            try:
-                prepare(self._path, self._at_start, patience_s=_BUSY_S)
-            except ConfigError as error:
-                log.error("%s", error)
-                raise Unavailable(sqlite3.SQLITE_CANTOPEN) from None
-            self._opened = self._path.stat()
-            self.generation += 1
+        self.check_file()
         if self._disk is None:
             self._disk = connect(self._path, _BUSY_S)
-            if self._pragma:
-                self._disk.execute(self._pragma)
         return self._disk
 
-    def _is_there(self) -> bool:
+    def check_file(self) -> None:
+        """Raises Unavailable if the file was removed or replaced: no other process would read what is written to it."""
         try:
-            return os.path.samestat(self._path.stat(), self._opened)
+            is_there = os.path.samestat(self._path.stat(), self._opened)
         except OSError:
-            return False
+            is_there = False
+        if not is_there:
+            raise Unavailable(sqlite3.SQLITE_CANTOPEN)
 
 
-def _ignore(done: asyncio.Future[T]) -> None:
-    if not done.cancelled():
-        done.exception()
+class SQLiteReader:
+    """The one thread that reads the file of *writer*. For use from one event loop only."""
+
+    def __init__(self, path: Path, writer: SQLiteWriter) -> None:
+        self._path = path
+        self._writer = writer
+        self._thread = ThreadPoolExecutor(1, "storage-read")
+        self._disk: sqlite3.Connection | None = None
+        self._gate = Gate(writer.measures)
+
+    async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Returns what *work* returns, which sees one state of the file. Raises sqlite3.Error; ``Unavailable`` if it
+        did not begin and end in time."""
+        with self._gate.admitted():
+            answer = asyncio.get_running_loop().run_in_executor(self._thread, self._work, work)
+            try:
+                async with asyncio.timeout(WAIT_S):
+                    return await answer
+            except TimeoutError:
+                late = Unavailable(sqlite3.SQLITE_BUSY)
+                self._gate.close(late)
+                raise late from None
+
+    async def aclose(self) -> None:
+        await asyncio.to_thread(self._thread.shutdown)
+        if self._disk is not None:
+            self._disk.close()
+            self._disk = None
+
+    def _work(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        self._writer.check_file()
+        if self._disk is None:
+            self._disk = connect(self._path, _BUSY_S)
+        self._disk.execute("BEGIN")
+        try:
+            return work(self._disk)
+        finally:
+            self._disk.rollback()
+
+
+def _give_up(write: _Write[Any]) -> None:
+    if not write.answer.done():
+        write.answer.set_exception(Unavailable(sqlite3.SQLITE_BUSY))
+
+
+def _reply(done: list[_Write[Any]]) -> None:
+    for write in done:
+        write.reply()

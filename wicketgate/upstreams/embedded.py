@@ -46,15 +46,11 @@ class StubUpstream:
         self.tools = list(tools)
         self.calls: list[tuple[str, Mapping[str, Any], CallContext]] = []
         self.status = UpstreamStatus("ready")
-        self._name = name
+        self.name = name
         self._handler = handler
 
-    @property
-    def name(self) -> str:
-        return self._name
-
     async def supervise(self, changed: Callable[[str], None]) -> None:
-        changed(self._name)
+        changed(self.name)
         await asyncio.Event().wait()
 
     async def list_tools(self) -> Sequence[Mapping[str, Any]]:
@@ -94,18 +90,14 @@ class McpClientUpstream:
     def __init__(self, session: ToolSession, *, name: str = "") -> None:
         self.status = UpstreamStatus("ready")
         self._session = session
-        self._name = name
+        self.name = name
         self._shown_name = name or "The MCP server"
         # What the session takes differs between versions of the SDK.
         self._listing = frozenset(inspect.signature(session.list_tools).parameters)
         self._calling = frozenset(inspect.signature(session.call_tool).parameters)
 
-    @property
-    def name(self) -> str:
-        return self._name
-
     async def supervise(self, changed: Callable[[str], None]) -> None:
-        changed(self._name)
+        changed(self.name)
         await asyncio.Event().wait()
 
     async def list_tools(self) -> Sequence[Mapping[str, Any]]:

@@ -2,29 +2,25 @@
 
 import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import pytest
 from click.testing import CliRunner, Result
+from pydantic import SecretStr
 
 from app.cli import cli
 from wicketgate.config.settings import Settings
 from wicketgate.config.settings_file import load_settings
+from wicketgate.errors import ConfigError
 
 
 class FakeMachine:
     """*home* has a folder ``work``, which commands run in."""
 
-    def __init__(self, home: Path, patch: pytest.MonkeyPatch) -> None:
+    def __init__(self, home: Path) -> None:
         self.home = home
         self.project = home / "work"
-        self.project.mkdir()
-        for name in ("XDG_CONFIG_HOME", "CODEX_HOME", "CLAUDE_CONFIG_DIR", "APPDATA", "USERPROFILE"):
-            patch.delenv(name, raising=False)
-        patch.setenv("HOME", str(home))
-        patch.setattr("sys.platform", "linux")
-        patch.chdir(self.project)
 
     def put(self, name: str, content: str | dict[str, Any]) -> Path:
         """Writes a file below the home folder."""
@@ -38,14 +34,31 @@ class FakeMachine:
         assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
         return result
 
-    def taken(self, *words: str) -> Settings:
+    def failure(self, *words: str) -> str:
+        """The error of a run, one line."""
+        result = CliRunner().invoke(cli, ["import", *words])
+        assert isinstance(result.exception, ConfigError)
+        assert "\n" not in str(result.exception)
+        return str(result.exception)
+
+    def run_on(self, content: str | dict[str, Any], *words: str, name: str = "mcp.json") -> Result:
+        return self.run(str(self.put(name, content)), *words)
+
+    def taken_of(self, content: str | dict[str, Any], **environ: str) -> Settings:
+        return self.taken(str(self.put("mcp.json", content)), **environ)
+
+    def taken(self, *words: str, **environ: str) -> Settings:
         """The printed configuration, read with the variables set that it asks for."""
         result = self.run(*words)
         assert result.exit_code == 0, result.output
         path = self.home / "ours.yaml"
         path.write_text(result.stdout)
         wanted = re.findall(r"^  ([A-Za-z_]\w*)(?:  \(|$)", result.stderr.partition("Set these")[2], re.M)
-        return load_settings(path, {name: f"<{name}>" for name in wanted})
+        return load_settings(path, {**{name: f"<{name}>" for name in wanted}, **environ})
+
+
+def revealed(values: Mapping[str, SecretStr]) -> dict[str, str]:
+    return {name: value.get_secret_value() for name, value in values.items()}
 
 
 def off_tools(settings: Settings, upstream: str) -> list[tuple[str, list[str]]]:

@@ -4,46 +4,37 @@ import json
 import os
 import pty
 import re
-from collections.abc import Iterator
-from contextlib import chdir, redirect_stdout
+from contextlib import redirect_stdout, suppress
 from pathlib import Path
 
 import pytest
 
 from app.cli import main
 from app.commands.gate_client import LocalGate
+from tests.support.python_upstream import python_upstream
 from tests.support.requirement import requirement
 from wicketgate.access.identity import LOCAL, Identity
 from wicketgate.config.settings import Settings
 from wicketgate.gate import Gate
 from wicketgate.upstreams.embedded import StubUpstream
 
-TOOLS = """
-from wicketgate.tools import ToolRegistry
-registry = ToolRegistry()
-@registry.tool
-def delete_customer(name: str) -> str:
-    'Removes a customer.'
-    return name
-@registry.tool
-def find_customer(words: str) -> str:
-    'Finds a customer by words of the name, the city or the address of the mail, whichever of them is known.'
-    return words
-"""
+TOOLS = (
+    ("delete_customer", "name: str", "Removes a customer."),
+    (
+        "find_customer",
+        "words: str",
+        "Finds a customer by words of the name, the city or the address of the mail, whichever of them is known.",
+    ),
+)
 STYLE = re.compile(r"\x1b\[[0-9;]*m")
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    monkeypatch.delenv("WG_URL", raising=False)
+def shop(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "70")
     monkeypatch.setenv("TERM", "xterm")
-    module = f"tools_{tmp_path.name.replace('-', '_')}"
-    (tmp_path / f"{module}.py").write_text(TOOLS)
-    upstream = {"name": "shop", "python": f"{module}:registry", "cwd": str(tmp_path)}
-    (tmp_path / "wicketgate.yaml").write_text(json.dumps({"upstreams": [upstream]}))
-    with chdir(tmp_path):
-        yield tmp_path
+    upstream = python_upstream(folder, *TOOLS, name="shop")
+    (folder / "wicketgate.yaml").write_text(json.dumps({"upstreams": [upstream]}))
 
 
 def in_a_terminal(*words: str) -> list[str]:
@@ -53,10 +44,13 @@ def in_a_terminal(*words: str) -> list[str]:
         with os.fdopen(theirs, "w") as terminal, redirect_stdout(terminal), pytest.raises(SystemExit):
             main(list(words))
             raise SystemExit
-        shown = os.read(ours, 65_536).decode()
+        shown = b""
+        with suppress(OSError):  # EIO: the other end is closed, and all is read
+            while piece := os.read(ours, 65_536):
+                shown += piece
     finally:
         os.close(ours)
-    return STYLE.sub("", shown).replace("\r\n", "\n").splitlines()
+    return STYLE.sub("", shown.decode()).replace("\r\n", "\n").splitlines()
 
 
 @requirement("OPS-113")

@@ -1,7 +1,6 @@
 """``wicketgate check --model``: the real providers over real HTTP, against a scripted server on loopback."""
 
 import json
-import socket
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ from app.commands.check_model import ModelTrial, try_models
 from tests.support.anthropic_replies import messages_text_turn
 from tests.support.certificates import Authority
 from tests.support.model_server import DONE, ModelServer, Reply, chunk, json_reply, text_turn
+from tests.support.ports import free_port
 from tests.support.requirement import requirement
 from wicketgate.config.settings import Settings
 
@@ -80,12 +80,12 @@ def error(status: int, message: str) -> Reply:
         (error(404, "some-model is not here"), "HTTP 404", "Set model.model to a model"),
         (Reply([b"<html><h1>Not Found</h1></html>"], 404), "HTTP 404: Not Found", "Is model.base_url (http://127"),
         (error(405, "Method Not Allowed"), "HTTP 405", "Is model.base_url (http://127"),
-        (Reply([], 302, {"location": "/login"}), "HTTP 302", "leads elsewhere"),
+        (Reply([], 302, {"location": "/login"}), "HTTP 302", "redirects"),
         (error(400, "temperature is too hot"), "HTTP 400", "model.extra"),
-        (error(402, "Insufficient credits"), "HTTP 402", "no credit left"),
+        (error(402, "Insufficient credits"), "HTTP 402", "has no credit"),
         (error(429, "You exceeded your current quota"), "HTTP 429", "used up its quota"),
         (error(429, "slow down"), "HTTP 429", "try again later"),
-        (error(503, "overloaded"), "HTTP 503", "a fault of its own"),
+        (error(503, "overloaded"), "HTTP 503", "The provider has failed"),
         (Reply([b"<html>Welcome</html>"], 200, {"content-type": "text/html"}), "", "does it speak openai-chat?"),
     ],
     ids=lambda value: value if isinstance(value, str) else None,
@@ -106,8 +106,7 @@ async def test_a_missing_key_is_told_as_such() -> None:
 
 @requirement("OPS-108")
 async def test_an_address_that_nothing_answers_at_is_named(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     (refused,) = await trials(f"http://127.0.0.1:{port}/v1")
     assert (refused.ok, refused.error) == (False, f"it refuses connections (http://127.0.0.1:{port}/v1)")
     assert "model.base_url" in refused.mend

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
-import jsonschema
 import pytest
 import yaml
 from click.testing import CliRunner, Result
@@ -19,14 +18,15 @@ from mcp import Client as McpClient
 from mcp.client.streamable_http import streamable_http_client
 
 from app.cli import cli
-from app.clients import CLIENTS, Client, user_files, written_files
-from app.commands.connect_json import read_json
-from tests.app.commands.test_connect_json import inserted
+from app.clients import CLIENTS, KnownClient, user_files, written_files
+from app.commands.client_formats import read_format
+from tests.app.commands.test_client_formats import inserted
 from tests.support.process import ROOT
 from tests.support.requirement import requirement
 from tests.support.service import BOUND_S, KEY, FileServer, running_service
 
 EACH = pytest.mark.parametrize("client", CLIENTS)
+EACH_FORM = pytest.mark.parametrize("client", ["cursor", "opencode", "codex", "continue"])
 SEARCHING = ("claude-code", "opencode")
 WITH_URL = pytest.mark.parametrize("client", [name for name in CLIENTS if name != "claude-desktop"])
 NO_REFERENCE = ("zed", "cline")
@@ -36,14 +36,12 @@ URL = "http://127.0.0.1:8080"
 
 
 class Home:
-    """A home folder with nothing in it, and a folder with a configuration."""
+    """A home folder, and one in it with a configuration."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder / "home"
-        self.project = folder / "project"
-        self.config = self.project / "wicketgate.yaml"
-        self.folder.mkdir()
-        self.project.mkdir()
+    def __init__(self, folder: Path, project: Path) -> None:
+        self.folder = folder
+        self.project = project
+        self.config = project / "wicketgate.yaml"
         self.config.write_text("upstreams: []\n")
 
     def file(self, client: str, name: str = "wicketgate") -> Path:
@@ -68,7 +66,7 @@ def entry_of(client: str, text: str, name: str = "wicketgate") -> dict[str, Any]
         (entry,) = yaml.safe_load(text)["mcpServers"]
         assert entry.pop("name") == name
     else:
-        entry = read_json(text)[SECTIONS.get(client, "mcpServers")][name]
+        entry = read_format("json", text)[SECTIONS.get(client, "mcpServers")][name]
     return entry
 
 
@@ -100,13 +98,8 @@ def run(*words: str, code: int = 0) -> Result:
 
 
 @pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
-    made = Home(tmp_path)
-    for variable in ("XDG_CONFIG_HOME", "CODEX_HOME", "CLAUDE_CONFIG_DIR", "WG_KEY", "WICKETGATE_CONFIG"):
-        monkeypatch.delenv(variable, raising=False)
-    monkeypatch.setenv("HOME", str(made.folder))
-    monkeypatch.chdir(made.project)
-    return made
+def home(tmp_path: Path, folder: Path) -> Home:
+    return Home(tmp_path, folder)
 
 
 def crowded(client: str) -> str:
@@ -123,7 +116,7 @@ def crowded(client: str) -> str:
 
 
 @EACH
-@requirement("OPS-70")
+@requirement("OPS-70", "OPS-460")
 def test_an_entry_is_printed_and_nothing_is_written(home: Home, client: str) -> None:
     result = run(client)
     words, env = started(client, entry_of(client, result.stdout))
@@ -131,7 +124,9 @@ def test_an_entry_is_printed_and_nothing_is_written(home: Home, client: str) -> 
     assert words == [PROGRAM, "mcp", "--config", str(home.config), *face]
     assert env == {}
     assert str(home.file(client)) in result.stderr
-    assert list(home.folder.iterdir()) == []
+    assert list(home.folder.iterdir()) == [home.project]
+    for tools, words in (("search", []), ("all", ["--face", "namespaced"])):
+        assert started(client, entry_of(client, run(client, "--tools", tools).stdout))[0][4:] == words
 
 
 @EACH
@@ -143,7 +138,9 @@ def test_an_entry_is_written_once(home: Home, client: str) -> None:
     assert words == [PROGRAM, "mcp", "--config", str(home.config), "--face", "namespaced"]
     assert f"Connected {CLIENTS[client].title}: put wicketgate into {path}" in first.stderr
     assert "was not found on this machine" in first.stderr
-    assert [each.name for each in path.parent.iterdir()] == [path.name], "no copy of nothing, nothing left over"
+    assert [each.name for each in path.parent.iterdir() if each.is_file()] == [path.name], (
+        "no copy of nothing, nothing left over"
+    )
     before = path.read_bytes(), path.stat().st_mtime_ns
     second = run(client, "--write", "--face", "namespaced")
     assert "is already connected, nothing changed" in second.stderr
@@ -170,7 +167,7 @@ def test_everything_else_stays_byte_for_byte(home: Home, client: str, spelling: 
     assert copy.read_bytes().decode() == before
     assert str(copy) in result.stderr
     assert stat.S_IMODE(path.stat().st_mode) == stat.S_IMODE(copy.stat().st_mode) == 0o640
-    assert {each.name for each in path.parent.iterdir()} == {path.name, copy.name}
+    assert {each.name for each in path.parent.iterdir() if each.is_file()} == {path.name, copy.name}
     run(client, "--write")
     assert path.read_bytes().decode() == after
 
@@ -178,9 +175,9 @@ def test_everything_else_stays_byte_for_byte(home: Home, client: str, spelling: 
 BROKEN = {"codex": 'model = "o"\n[mcp_servers\n', "continue": "name: x\n\t- y\n"}
 
 
-@EACH
+@EACH_FORM
 @requirement("OPS-73")
-def test_a_broken_file_is_refused_untouched_with_its_line(home: Home, client: str) -> None:
+def test_a_broken_file_is_refused_untouched_with_its_line_and_the_key_is_not_shown(home: Home, client: str) -> None:
     before = BROKEN.get(client, '{\n  "mcpServers": {\n    "git": {"command" "uvx"}\n  }\n}\n')
     path = home.has(client, before)
     result = run(client, "--write", code=1)
@@ -188,11 +185,13 @@ def test_a_broken_file_is_refused_untouched_with_its_line(home: Home, client: st
     assert re.search(r"\bline [23]\b", reason), reason
     assert "Nothing was changed" in reason
     assert started(client, entry_of(client, result.stdout))[0][0] == PROGRAM, "to put in by hand"
+    with_key = run(client, "--write", "--url", URL, "--key", KEY, code=1)
+    assert (KEY in with_key.output, "the key>" in with_key.stdout) == (False, True)
     assert path.read_text() == before
     assert list(path.parent.iterdir()) == [path]
 
 
-@EACH
+@EACH_FORM
 @requirement("OPS-73")
 def test_a_symlink_is_followed(home: Home, client: str) -> None:
     path, real = home.file(client), home.folder / "dotfiles" / "servers"
@@ -200,15 +199,15 @@ def test_a_symlink_is_followed(home: Home, client: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.symlink_to(real)
     real.write_text("" if client == "continue" else crowded(client))
-    assert f"{path} is a link; what was written is {real}" in run(client, "--write").stderr
+    assert f"{path} is a link; the file that was written is {real}" in run(client, "--write").stderr
     assert path.is_symlink()
     assert started(client, entry_of(client, real.read_text()))[0][0] == PROGRAM
     assert (real.parent / "servers.before-wicketgate").is_file()
 
 
-@EACH
+@EACH_FORM
 @requirement("OPS-72", "OPS-73")
-def test_an_entry_that_differs_is_replaced_and_shown(home: Home, client: str) -> None:
+def test_an_entry_that_differs_is_replaced_and_kept_in_the_copy(home: Home, client: str) -> None:
     if client != "continue":
         home.has(client, crowded(client))
     run(client, "--write", "--face", "registry")
@@ -216,8 +215,7 @@ def test_an_entry_that_differs_is_replaced_and_shown(home: Home, client: str) ->
     other = path.read_bytes()
     result = run(client, "--write")
     assert "replaced wicketgate in" in result.stderr
-    assert "registry" in result.stderr
-    assert "registry" not in path.read_text()
+    assert "registry" not in path.read_text() + result.stderr
     copies = sorted(path.parent.glob(f"{path.name}.before-wicketgate*"))
     assert copies[-1].read_bytes() == other
     assert len(copies) == (1 if client == "continue" else 2), "an earlier copy that differs stays"
@@ -233,30 +231,6 @@ def test_an_entry_that_differs_is_replaced_and_shown(home: Home, client: str) ->
 
 
 @requirement("OPS-72")
-@pytest.mark.parametrize(
-    "before",
-    [
-        {"command": "npx", "args": ["-y", "srv", "--api-key", "hush-hush", "--token=hush-hush"]},
-        {"command": "npx", "args": ["-y", "srv", "postgres://me:hush-hush@db/x", "hushhush1hushhush2hushhush3"]},
-        {"url": "https://me:hush-hush@host.example/mcp?key=hush-hush"},
-        {"url": "https://host.example/mcp", "bearer_token": "hush-hush"},
-        {"command": "docker", "args": ["run", "-e", "GITHUB_TOKEN=hush-hush", "image"]},
-        {"command": "npx", "args": ["srv", "--user", "bob:hush-hush", "-k", "hush-hush1", "-phush-hush1"]},
-        {
-            "command": "npx",
-            "args": ["srv", '--config={"apiKey":"hush-hush"}', "https://x.test/hushhush1hushhush2hushhush3"],
-        },
-        {"url": "https://host.example/s/hushhush1hushhush2hushhush3/mcp"},
-    ],
-)
-def test_an_entry_that_was_replaced_is_shown_without_its_secrets(home: Home, before: dict[str, Any]) -> None:
-    home.has("cursor", json.dumps({"mcpServers": {"wicketgate": before}}))
-    shown = run("cursor", "--write").stderr
-    assert "Before it was" in shown and "hush" not in shown
-    assert before.get("command", "host.example") in shown
-
-
-@requirement("OPS-72")
 def test_what_the_client_keeps_in_the_entry_stays(home: Home) -> None:
     own = {"autoApprove": ["tool_browse"], "disabled": True, "timeout": 90}
     old = {"command": "old", "cwd": "/old", "env": {"TOKEN": "ghp_secret_value"}, **own}
@@ -269,7 +243,7 @@ def test_what_the_client_keeps_in_the_entry_stays(home: Home) -> None:
         **own,
     }
     assert "Kept of the old entry: autoApprove, disabled, timeout" in result.stderr
-    assert '"command": "old"' in result.stderr
+    assert '"command"' not in result.output, "the copy has it"
     assert "ghp_secret_value" not in result.output
     home.has("codex", "[mcp_servers.wicketgate]\ncommand = 'x'\nstartup_timeout_sec = 90\n")
     run("codex", "--write")
@@ -297,7 +271,12 @@ def test_opencode_of_version_2_keeps_its_form(home: Home) -> None:
 
 
 @requirement("OPS-73")
-def test_a_file_that_cannot_be_written_or_read_is_told_in_one_line(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_cannot_be_written_or_read_is_refused_in_one_line(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipe = home.folder / "pipe"
+    os.mkfifo(pipe)  # to read it would never end
+    assert "is not a file" in str(run("cursor", "--write", "--path", str(pipe), code=1).exception)
     home.has("cursor", b'{"a": "\xff"}')
     assert "is not UTF-8 text" in str(run("cursor", "--write", code=1).exception)
     home.file("cursor").unlink()
@@ -310,41 +289,9 @@ def test_a_file_that_cannot_be_written_or_read_is_told_in_one_line(home: Home, m
 
 
 @requirement("OPS-73")
-@WITH_URL
-def test_the_key_is_not_shown_where_the_file_cannot_be_changed(home: Home, client: str) -> None:
-    path = home.has(client, '{"broken\n')
-    result = run(client, "--write", "--url", URL, "--key", KEY, code=1)
-    assert path.read_text() == '{"broken\n'
-    assert KEY not in result.output
-    assert "the key>" in result.stdout
-
-
-@requirement("OPS-73")
-def test_what_a_killed_run_left_is_named_and_removed_by_a_later_one(home: Home) -> None:
-    path = home.has("cursor", "{}")
-    ours, young, foreign = (
-        path.with_name(name)
-        for name in (".mcp.json.wicketgate-0123456789ab", ".mcp.json.wicketgate-ba9876543210", ".mcp.json.wicketgate-x")
-    )
-    for file in (ours, young, foreign):
-        file.write_text("{}")
-    for file in (ours, foreign):
-        os.utime(file, (1_000_000_000, 1_000_000_000))
-    assert run("cursor", "--write").exit_code == 0
-    assert (ours.exists(), young.exists(), foreign.exists()) == (False, True, True)
-
-
-@requirement("OPS-73")
-def test_what_is_no_file_is_refused_at_once(home: Home) -> None:
-    """Reading a pipe that nobody writes to would never end."""
-    path = home.folder / "pipe"
-    os.mkfifo(path)
-    assert "is not a file" in str(run("cursor", "--write", "--path", str(path), code=1).exception)
-    assert stat.S_ISFIFO(path.stat().st_mode)
-
-
-@requirement("OPS-73")
-def test_what_another_program_wrote_meanwhile_is_not_thrown_away(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_another_program_writes_at_the_same_time_is_not_thrown_away(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = home.has("claude-code", '{"numStartups": 1}')
     fsync = os.fsync
 
@@ -353,7 +300,7 @@ def test_what_another_program_wrote_meanwhile_is_not_thrown_away(home: Home, mon
         path.write_text('{"numStartups": 2}')
 
     monkeypatch.setattr(os, "fsync", written_meanwhile)
-    assert "was changed by another program meanwhile" in str(run("claude-code", "--write", code=1).exception)
+    assert "Another program has just changed" in str(run("claude-code", "--write", code=1).exception)
     assert path.read_text() == '{"numStartups": 2}'
 
 
@@ -373,18 +320,6 @@ async def test_an_entry_with_a_url_is_one_that_a_client_can_use(home: Home, clie
             assert "files__read_file" in [tool.name for tool in (await connected.list_tools()).tools]
 
 
-REFERENCES = {
-    "claude-code": "${WG_KEY}",
-    "cursor": "${env:WG_KEY}",
-    "vscode": "${input:wicketgate-key}",
-    "windsurf": "${env:WG_KEY}",
-    "continue": "${{ secrets.WG_KEY }}",
-    "codex": "<WG_KEY>",
-    "gemini": "${WG_KEY}",
-    "opencode": "{env:WG_KEY}",
-}
-
-
 @WITH_URL
 @requirement("OPS-71")
 def test_the_key_is_referred_to_where_a_client_can(home: Home, client: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -396,9 +331,8 @@ def test_the_key_is_referred_to_where_a_client_can(home: Home, client: str, monk
         return
     result = run(client, "--url", URL, "--write")
     assert KEY not in home.file(client).read_text() + result.output
-    url, headers = reached(client, home.entry(client))
     query = "?tools=all" if client in SEARCHING else ""
-    assert (url, headers) == (f"{URL}/mcp{query}", {"Authorization": f"Bearer {REFERENCES[client]}"})
+    assert reached(client, home.entry(client))[0] == f"{URL}/mcp{query}"
 
 
 @requirement("OPS-71")
@@ -406,9 +340,9 @@ def test_vs_code_asks_for_the_key_once(home: Home) -> None:
     other = '{\n  "inputs": [\n    {"id": "x", "type": "promptString"} // mine\n  ],\n  "servers": {}\n}\n'
     path = home.has("vscode", other)
     run("vscode", "--url", URL, "--write")
-    root = read_json(path.read_text())
-    assert [each["id"] for each in root["inputs"]] == ["x", "wicketgate-key"]
-    assert root["inputs"][1]["password"] is True
+    root = read_format("json", path.read_text())
+    assert [each["id"] for each in root["inputs"]] == ["wicketgate-key", "x"]
+    assert root["inputs"][0]["password"] is True
     assert "// mine" in path.read_text()
     before = path.read_text()
     assert "nothing changed" in run("vscode", "--url", URL, "--write").stderr
@@ -416,24 +350,14 @@ def test_vs_code_asks_for_the_key_once(home: Home) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "path"),
-    [
-        ((URL,), "/mcp"),
-        ((f"{URL}/",), "/mcp"),
-        ((f"{URL}/mcp",), "/mcp"),
-        ((URL, "--face", "registry"), "/mcp/registry"),
-        ((f"{URL}/gate/mcp/", "--face", "registry"), "/gate/mcp/registry"),
-        ((f"{URL}/mcp/gateway",), "/mcp/gateway"),
-    ],
-)
-@requirement("OPS-71")
-def test_the_path_of_the_url_is_found(home: Home, given: tuple[str, ...], path: str) -> None:
-    assert reached("cursor", entry_of("cursor", run("cursor", "--url", *given).stdout))[0] == URL + path
-
-
-@pytest.mark.parametrize(
     ("client", "words", "path"),
     [
+        ("cursor", (URL,), "/mcp"),
+        ("cursor", (f"{URL}/",), "/mcp"),
+        ("cursor", (f"{URL}/mcp",), "/mcp"),
+        ("cursor", (URL, "--face", "registry"), "/mcp/registry"),
+        ("cursor", (f"{URL}/gate/mcp/", "--face", "registry"), "/gate/mcp/registry"),
+        ("cursor", (f"{URL}/mcp/gateway",), "/mcp/gateway"),
         ("claude-code", (URL,), "/mcp?tools=all"),
         ("opencode", (f"{URL}/gate/mcp/",), "/gate/mcp?tools=all"),
         ("cursor", (URL, "--tools", "all"), "/mcp?tools=all"),
@@ -443,7 +367,7 @@ def test_the_path_of_the_url_is_found(home: Home, given: tuple[str, ...], path: 
         ("opencode", (f"{URL}/mcp/gateway",), "/mcp/gateway"),
     ],
 )
-@requirement("OPS-460")
+@requirement("OPS-71", "OPS-460")
 def test_the_url_asks_for_the_tools_that_suit_the_client(
     home: Home, client: str, words: tuple[str, ...], path: str
 ) -> None:
@@ -451,18 +375,6 @@ def test_the_url_asks_for_the_tools_that_suit_the_client(
     assert reached(client, entry_of(client, run(*given).stdout))[0] == URL + path
     run(*given, "--write")
     assert "nothing changed" in run(*given, "--write").stderr
-
-
-@pytest.mark.parametrize(
-    ("client", "words", "face"),
-    [("claude-code", ("--tools", "search"), []), ("cursor", ("--tools", "all"), ["--face", "namespaced"])],
-)
-@requirement("OPS-460")
-def test_a_started_gate_shows_the_tools_that_were_asked_for(
-    home: Home, client: str, words: tuple[str, ...], face: list[str]
-) -> None:
-    command = started(client, entry_of(client, run(client, *words).stdout))[0]
-    assert command[4:] == face
 
 
 @pytest.mark.parametrize(
@@ -544,6 +456,7 @@ def test_variables_that_a_desktop_program_lacks_are_told_and_copied(
     assert "A_TOKEN" not in run("claude-code").stderr
     assert entry_of("codex", run("codex").stdout)["env_vars"] == ["A_TOKEN"]
     assert entry_of("gemini", run("gemini").stdout)["env"] == {"A_TOKEN": "${A_TOKEN}"}
+    assert entry_of("opencode", run("opencode", "--env", "A_TOKEN").stdout)["environment"] == {"A_TOKEN": "a-secret"}
     monkeypatch.setenv("WICKETGATE_MCP__FACE", "registry")
     assert "WICKETGATE_MCP__FACE overrides the configuration here, but not in Cursor" in run("cursor").stderr
     assert entry_of("codex", run("codex").stdout)["env_vars"] == ["A_TOKEN", "WICKETGATE_MCP__FACE"]
@@ -569,17 +482,15 @@ def test_folders_of_commands_and_of_paths_are_put_into_the_entry(home: Home, mon
     assert env == {"PATH": f"{folder}:/usr/local/bin:/usr/bin:/bin"}
     assert words[-2:] == ["--cwd", str(home.project)]
     assert f"our-npx is in {folder}" in result.stderr
-    assert "uvx-none, the command of the upstream c, was not found on PATH" in result.stderr
-    assert "gone-none" not in result.stderr
     assert "paths from here: shop.json" in result.stderr
     assert "env" not in entry_of("claude-code", run("claude-code").stdout), "it has the PATH of the shell"
 
 
 @requirement("OPS-74")
-def test_a_configuration_that_cannot_be_used_is_told(home: Home) -> None:
+def test_a_configuration_with_faults_is_reported(home: Home) -> None:
     home.config.write_text("upstreams: [{name: x}]\n")
     result = run("cursor", "--write")
-    assert "the configuration cannot be used as it is" in result.stderr
+    assert "the configuration has faults" in result.stderr
     assert home.entry("cursor")["command"] == PROGRAM
 
 
@@ -605,23 +516,6 @@ def test_the_clients_of_this_machine_are_listed(home: Home) -> None:
     assert json_of_one["entry"]["command"] == PROGRAM
 
 
-@requirement("OPS-75")
-def test_a_file_that_only_we_made_is_no_sign_of_a_client(home: Home) -> None:
-    """Neither one with nothing but our entry, nor the folder that was made for it."""
-    for client in CLIENTS:
-        assert run(client, "--write").exit_code == 0
-    rows = {row["client"]: row for row in json.loads(run("--json").stdout)}
-    assert {name for name, row in rows.items() if row["found"]} == set()
-    assert all(row["connected"] for row in rows.values())
-    assert re.search(r"cursor +not found +yes", run().stdout)
-    # Anything else in the file, or beside it, is the client's.
-    file = home.folder / ".cursor/mcp.json"
-    file.write_text(file.read_text().replace("{", '{"other": 1, ', 1))
-    (home.folder / ".codex/history.jsonl").touch()
-    rows = {row["client"]: row for row in json.loads(run("--json").stdout)}
-    assert {name for name, row in rows.items() if row["found"]} == {"cursor", "codex"}
-
-
 @requirement("OPS-436")
 def test_a_client_whose_program_is_on_the_path_is_there(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     program = home.folder / "bin/claude"
@@ -632,19 +526,6 @@ def test_a_client_whose_program_is_on_the_path_is_there(home: Home, monkeypatch:
 
 
 @requirement("OPS-75")
-def test_the_list_of_clients_breaks_no_name_apart(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "~/.config/Code/User/globalStorage/saoudrizwan.claude-dev/settings/cline_mcp_settings.json" in run().stdout
-    monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.setenv("FORCE_COLOR", "1")  # as in a terminal
-    lines = re.sub(r"\x1b\[[0-9;]*m", "", run().stdout).splitlines()
-    assert max(map(len, lines)) <= 80
-    shown = [line.split()[-1] for line in lines if " no " in line or " yes " in line]
-    assert len(shown) == len(CLIENTS), "a line for each"
-    assert any(path.startswith("…/") and path.endswith("/cline_mcp_settings.json") for path in shown)
-    assert any(path.endswith("/claude_desktop_config.json") for path in shown)
-
-
-@requirement("OPS-75")
 def test_the_file_that_is_there_is_taken(home: Home) -> None:
     second = home.folder / ".cline/data/settings/cline_mcp_settings.json"
     second.parent.mkdir(parents=True)
@@ -652,13 +533,13 @@ def test_the_file_that_is_there_is_taken(home: Home) -> None:
     run("cline", "--write")
     assert "wicketgate" in second.read_text()
     home.has("cline", "{}")
-    assert f"{second} is there too" in run("cline", "--write").stderr
+    assert f"{second} exists too" in run("cline", "--write").stderr
 
 
 @pytest.mark.parametrize("client", ["claude-desktop", "claude-code", "vscode", "zed", "opencode", "codex"])
 @requirement("OPS-70")
 def test_the_files_of_other_systems(client: str) -> None:
-    chosen: Client = CLIENTS[client]
+    chosen: KnownClient = CLIENTS[client]
     mac = {"HOME": "/Users/ada"}
     windows = {"USERPROFILE": "C:/Users/ada", "APPDATA": "C:/Users/ada/AppData/Roaming"}
     expected = {
@@ -677,64 +558,6 @@ def test_the_files_of_other_systems(client: str) -> None:
     assert user_files(CLIENTS["claude-code"], "linux", {"HOME": "/h", "CLAUDE_CONFIG_DIR": "/c"}) == (
         Path("/c/.claude.json"),
     )
-
-
-def _shape(required: str, optional: str = "", **fixed: str) -> dict[str, Any]:
-    kinds: dict[str, Any] = {
-        "args": {"type": "array", "items": {"type": "string"}},
-        "env_vars": {"type": "array", "items": {"type": "string"}},
-        "enabled": {"type": "boolean"},
-        "startup_timeout_sec": {"type": "number"},
-        "timeout": {"type": "integer"},
-        **{
-            name: {"type": "object", "additionalProperties": {"type": "string"}}
-            for name in ("env", "environment", "headers", "http_headers")
-        },
-    }
-    kinds["requestOptions"] = {"type": "object", "properties": {"headers": kinds["headers"]}}
-    names = [*required.split(), *optional.split()]
-    properties = {name: kinds.get(name, {"type": "string"}) for name in names}
-    properties |= {name: {"const": word} for name, word in fixed.items()}
-    needed = [*required.split(), *fixed]
-    return {"type": "object", "required": needed, "properties": properties, "additionalProperties": False}
-
-
-# What each client takes, narrowed to what an entry may have. VS Code, Cline, Continue and Codex refuse or skip other
-# shapes by the schemas in their source; for the rest these are the keys of the places that connect_entry.py names.
-SHAPES: Mapping[str, tuple[dict[str, Any], dict[str, Any] | None]] = {
-    "claude-desktop": (_shape("command args", "env"), None),
-    "claude-code": (_shape("command args", "env", type="stdio"), _shape("url headers", type="http")),
-    "cursor": (_shape("command args", "env", type="stdio"), _shape("url headers")),
-    "vscode": (_shape("command args", "env", type="stdio"), _shape("url headers", type="http")),
-    "windsurf": (_shape("command args", "env"), _shape("serverUrl headers")),
-    "zed": (_shape("command args", "env"), _shape("url headers")),
-    "cline": (_shape("command args", "env", type="stdio"), _shape("url headers", type="streamableHttp")),
-    "continue": (_shape("command args", "env", type="stdio"), _shape("url requestOptions", type="streamable-http")),
-    "codex": (
-        _shape("command args", "env env_vars startup_timeout_sec"),
-        _shape("url", "http_headers bearer_token_env_var"),
-    ),
-    "gemini": (_shape("command args", "env"), _shape("httpUrl headers")),
-    "opencode": (
-        _shape("", "enabled environment timeout", type="local"),
-        _shape("url headers", "enabled", type="remote"),
-    ),
-}
-SHAPES["opencode"][0]["properties"]["command"] = {"type": "array", "items": {"type": "string"}, "minItems": 1}
-
-
-@EACH
-@requirement("OPS-70", "OPS-71")
-def test_an_entry_has_the_shape_that_the_client_reads(home: Home, client: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("A_TOKEN", "x")
-    home.config.write_text(f"upstreams: [{{name: x, command: [{sys.executable}], env: {{A: '${{A_TOKEN}}'}}}}]\n")
-    start, reach = SHAPES[client]
-    for words in ((), ("--env", "A_TOKEN"), ("--face", "gateway")):
-        jsonschema.validate(entry_of(client, run(client, *words).stdout), start)
-    if reach is not None:
-        jsonschema.validate(entry_of(client, run(client, "--url", URL, "--key", KEY).stdout), reach)
-        if client not in NO_REFERENCE:
-            jsonschema.validate(entry_of(client, run(client, "--url", URL).stdout), reach)
 
 
 def imported(path: Path) -> dict[str, Any]:

@@ -1,53 +1,27 @@
 """``wicketgate import``: the files of other clients as our configuration, without secrets (OPS-4)."""
 
-import json
-import re
-from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from click.testing import CliRunner, Result
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.cli import cli
 from app.commands.import_entry import ClientServer
-from app.commands.import_servers import ClientConfig, as_yaml, legal_name, take_over, without_comments
+from app.commands.import_servers import as_yaml, take_over
+from tests.app.commands.machine import FakeMachine, revealed
 from tests.support.properties import examples
 from tests.support.requirement import requirement
-from wicketgate.config.settings import Settings, UpstreamSettings
+from wicketgate.config.client_entries import legal_name
+from wicketgate.config.settings import UpstreamSettings
 from wicketgate.config.settings_file import load_settings
-from wicketgate.errors import ConfigError
 
 TOKEN = "ghp_" + "a1" * 18
 KEY = "sk-live-0123456789abcdef"
 
 
-def run(folder: Path, content: str | dict[str, Any], *words: str, name: str = "mcp.json") -> Result:
-    path = folder / name
-    path.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
-    result = CliRunner().invoke(cli, ["import", str(path), *words])
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
-    return result
-
-
-def taken(folder: Path, content: str | dict[str, Any], **environ: str) -> Settings:
-    """The printed configuration, read with the variables set that it asks for."""
-    result = run(folder, content)
-    assert result.exit_code == 0, result.output
-    path = folder / "ours.yaml"
-    path.write_text(result.stdout)
-    wanted = set(re.findall(r"^  ([A-Z_][A-Z0-9_]*)(?:  \(|$)", result.stderr.partition("Set these")[2], re.M))
-    return load_settings(path, {**{name: f"<{name}>" for name in wanted}, **environ})
-
-
-def revealed(upstream: UpstreamSettings) -> dict[str, str]:
-    return {name: value.get_secret_value() for name, value in (upstream.env | upstream.headers).items()}
-
-
 @requirement("OPS-4")
-def test_claude_desktop_and_secrets(tmp_path: Path) -> None:
+def test_claude_desktop_and_secrets(machine: FakeMachine) -> None:
     config = {
         "mcpServers": {
             "filesystem": {"command": "npx", "args": ["-y", "@modelcontextprotocol/server-filesystem", "/data"]},
@@ -58,18 +32,18 @@ def test_claude_desktop_and_secrets(tmp_path: Path) -> None:
             },
         }
     }
-    result = run(tmp_path, config)
+    result = machine.run_on(config)
     assert TOKEN not in result.output
     assert KEY not in result.output
     assert "# was called 'GitHub'" in result.stdout
     assert "  GITHUB_TOKEN  (env GITHUB_TOKEN of github)" in result.stderr
-    files, github = taken(tmp_path, config).upstreams
+    files, github = machine.taken_of(config).upstreams
     assert (files.name, files.command) == (
         "filesystem",
         ("npx", "-y", "@modelcontextprotocol/server-filesystem", "/data"),
     )
     assert github.command[-3:] == ("-e", "OTHER_TOKEN=<OTHER_TOKEN>", "ghcr.io/x/y")
-    assert revealed(github) == {
+    assert revealed(github.env | github.headers) == {
         "GITHUB_TOKEN": "<GITHUB_TOKEN>",
         "LOG_LEVEL": "debug",
         "MAX_TOKENS": "4096",
@@ -78,7 +52,7 @@ def test_claude_desktop_and_secrets(tmp_path: Path) -> None:
 
 
 @requirement("OPS-4")
-def test_claude_code_with_its_projects_and_its_variables(tmp_path: Path) -> None:
+def test_claude_code_with_its_projects_and_its_variables(machine: FakeMachine) -> None:
     same = {"type": "stdio", "command": "uvx", "args": ["mcp-server-git"], "env": {}}
     config = {
         "numStartups": 3,
@@ -95,18 +69,18 @@ def test_claude_code_with_its_projects_and_its_variables(tmp_path: Path) -> None
             "/home/me/c": {"mcpServers": {"off": same}, "disabledMcpServers": ["off"]},
         },
     }
-    result = run(tmp_path, config)
-    assert "git: project /home/me/b: the same once more" in result.stderr
+    result = machine.run_on(config)
+    assert "git: project /home/me/b: the same server again" in result.stderr
     assert "from project /home/me/a" in result.stdout
-    api, git, second, off = taken(tmp_path, config, API_URL="https://x.test").upstreams
-    assert (api.url, revealed(api)) == ("https://x.test/mcp", {"Authorization": "Bearer <KEY>"})
+    api, git, second, off = machine.taken_of(config, API_URL="https://x.test").upstreams
+    assert (api.url, revealed(api.env | api.headers)) == ("https://x.test/mcp", {"Authorization": "Bearer <KEY>"})
     assert git.command == ("uvx", "mcp-server-git")
     assert (second.name, second.transport) == ("api-2", "sse")
     assert (off.name, off.enabled) == ("off", False)
 
 
 @requirement("OPS-4")
-def test_vs_code_with_comments_inputs_and_predefined_variables(tmp_path: Path) -> None:
+def test_vs_code_with_comments_inputs_and_predefined_variables(machine: FakeMachine) -> None:
     config = """\ufeff{
       // asked for once
       "inputs": [{"id": "perplexity-key", "type": "promptString", "description": "Perplexity // key"},],
@@ -120,21 +94,25 @@ def test_vs_code_with_comments_inputs_and_predefined_variables(tmp_path: Path) -
         "remote": {"type": "http", "url": "https://api.test/mcp", "dev": {"watch": "x"}},
       },
     }"""
-    result = run(tmp_path, config)
+    result = machine.run_on(config)
     assert "  PERPLEXITY_KEY  (Perplexity // key)" in result.stderr
     assert "perplexity: not taken over: envFile" in result.stderr
     assert "# not taken over: dev" in result.stdout
-    first, remote = taken(tmp_path, config, HOME="/home/me").upstreams
+    first, remote = machine.taken_of(config, HOME="/home/me").upstreams
     assert first.command[-1] == "http://x//y"
-    assert revealed(first) == {"PERPLEXITY_API_KEY": "<PERPLEXITY_KEY>", "HOME_DIR": "/home/me/x", "A": "<A_TOKEN>"}
+    assert revealed(first.env | first.headers) == {
+        "PERPLEXITY_API_KEY": "<PERPLEXITY_KEY>",
+        "HOME_DIR": "/home/me/x",
+        "A": "<A_TOKEN>",
+    }
     assert (first.cwd, remote.url) == ("<WORKSPACE_FOLDER>", "https://api.test/mcp")
     assert (
-        taken(tmp_path, {"mcp": {"servers": {"a": {"command": "x"}}}, "editor.fontSize": 12}).upstreams[0].name == "a"
+        machine.taken_of({"mcp": {"servers": {"a": {"command": "x"}}}, "editor.fontSize": 12}).upstreams[0].name == "a"
     )
 
 
 @requirement("OPS-4")
-def test_cursor_windsurf_and_cline(tmp_path: Path) -> None:
+def test_cursor_windsurf_and_cline(machine: FakeMachine) -> None:
     config = {
         "mcpServers": {
             "cursor one": {"command": "npx -y some-server --api-key " + KEY},
@@ -152,14 +130,14 @@ def test_cursor_windsurf_and_cline(tmp_path: Path) -> None:
             },
         }
     }
-    result = run(tmp_path, config)
+    result = machine.run_on(config)
     for secret in (KEY, "abc123", "hunter22"):
         assert secret not in result.output
     assert "cline: not taken over: autoApprove" in result.stderr
-    assert "cline: timeout 60 was taken for seconds" in result.stderr
-    cursor, windsurf, cline, cline2, bridge, db = taken(tmp_path, config).upstreams
+    assert "cline: timeout 60 was read as seconds" in result.stderr
+    cursor, windsurf, cline, cline2, bridge, db = machine.taken_of(config).upstreams
     assert cursor.command == ("npx", "-y", "some-server", "--api-key", "<CURSOR_ONE_API_KEY>")
-    assert (windsurf.url, revealed(windsurf)) == (
+    assert (windsurf.url, revealed(windsurf.env | windsurf.headers)) == (
         "https://w.test/mcp",
         {"X-API-Key": "<WINDSURF_X_API_KEY>", "Accept": "text/plain"},
     )
@@ -167,11 +145,11 @@ def test_cursor_windsurf_and_cline(tmp_path: Path) -> None:
     assert (cline2.enabled, cline2.url) == (True, "https://c.test/mcp?token=<CLINE2_TOKEN>&x=1")
     assert bridge.command[-1] == "Authorization: Bearer <BRIDGE_AUTHORIZATION>"
     assert db.command[-1] == "postgresql://me:<DB_PASSWORD>@db/x"
-    assert revealed(db) == {"PORT": "5432", "PGPASS_AUTH": "<PGPASS_AUTH>", "SSL": "true"}
+    assert revealed(db.env | db.headers) == {"PORT": "5432", "PGPASS_AUTH": "<PGPASS_AUTH>", "SSL": "true"}
 
 
 @requirement("OPS-4")
-def test_zed_and_continue(tmp_path: Path) -> None:
+def test_zed_and_continue(machine: FakeMachine) -> None:
     zed = {
         "theme": "One Dark",
         "context_servers": {
@@ -186,13 +164,13 @@ def test_zed_and_continue(tmp_path: Path) -> None:
             "ext": {"source": "extension", "enabled": True, "settings": {"github_personal_access_token": TOKEN}},
         },
     }
-    result = run(tmp_path, zed)
-    assert "not taken over: ext: an extension of the editor brings this server" in result.stderr
-    assert "# not taken over: ext: an extension" in result.stdout
+    result = machine.run_on(zed)
+    assert "not taken over: ext: this server belongs to an extension" in result.stderr
+    assert "# not taken over: ext: this server" in result.stdout
     assert TOKEN not in result.output
-    old, new = taken(tmp_path, zed).upstreams
-    assert (old.command, revealed(old)) == (("/bin/server", "run"), {"A": "b"})
-    assert (new.enabled, revealed(new)) == (False, {"API_TOKEN": "<API_TOKEN>"})
+    old, new = machine.taken_of(zed).upstreams
+    assert (old.command, revealed(old.env | old.headers)) == (("/bin/server", "run"), {"A": "b"})
+    assert (new.enabled, revealed(new.env | new.headers)) == (False, {"API_TOKEN": "<API_TOKEN>"})
 
     text = """
     mcpServers:
@@ -201,7 +179,7 @@ def test_zed_and_continue(tmp_path: Path) -> None:
         url: https://linear.test/mcp
         requestOptions: {headers: {Authorization: "Bearer ${{ secrets.LINEAR }}"}, verifySsl: false}
     """
-    result = run(tmp_path, text, name="config.yaml")
+    result = machine.run_on(text, name="config.yaml")
     assert "linear-mcp: not taken over: requestOptions.verifySsl" in result.stderr
     assert "Authorization: Bearer ${LINEAR}" in result.stdout
     older = {
@@ -209,7 +187,7 @@ def test_zed_and_continue(tmp_path: Path) -> None:
             "modelContextProtocolServers": [{"transport": {"type": "stdio", "command": "x", "args": ["y"]}}]
         }
     }
-    assert taken(tmp_path, older).upstreams[0].command == ("x", "y")
+    assert machine.taken_of(older).upstreams[0].command == ("x", "y")
 
 
 LONG = "NGJkZTA5ODctYWJjZC00ZWYw0aGk5"
@@ -236,25 +214,31 @@ LONG = "NGJkZTA5ODctYWJjZC00ZWYw0aGk5"
         ({"command": "x", "args": ["-u", "bob:hush1"]}, "hush1", "bob:${HUB_PASSWORD}"),
         ({"command": "x", "args": ["-k", "hush12", "y"]}, "hush12", "${HUB_K}"),
         ({"command": "x", "args": ["-pHush12", f"-k{LONG}"]}, "Hush12", "-p${HUB_P}"),
+        ({"url": f"https://me:hunter22@h.test/${{WHERE}}?token={TOKEN}"}, "hunter22", ""),
+        ({"command": "x", "env": {"HEADERS": f"X-Org ${{ORG}} X-Key {TOKEN}"}}, TOKEN, ""),
+        ({"command": "x", "env": {"API_KEY": "${PREFIX} 0123456789abcdef0123456789abcdef"}}, "0123456789abcdef012", ""),
+        ({"command": "x", "args": ["--header", f"Authorization: Basic ${{USER}} {TOKEN}"]}, TOKEN, ""),
+        ({"command": "x", "args": ["-token", "hunter22"]}, "hunter22", ""),
+        ({"url": "https://h.test/mcp", "bearer_token": "hunter22"}, "hunter22", ""),
+        ({"url": "https://h.test/mcp", "http_headers": {"X-Api-Key": "hunter22"}}, "hunter22", ""),
+        ({"command": "x", "environment": {"PASSWORD": "hunter22"}}, "hunter22", ""),
+        ({"command": ["x", "--password=hunter22"]}, "hunter22", ""),
+        ({"url": f"${{HUB_URL:-https://bob:hush1@h.test/{LONG}}}/mcp"}, "hush1", "${HUB_URL}/mcp"),
+        ({"url": f"${{HUB_URL:-https://bob:hush1@h.test/{LONG}}}/mcp"}, LONG, "${HUB_URL}/mcp"),
     ],
 )  # fmt: skip
-def test_a_secret_in_a_path_a_json_argument_or_a_short_option_is_not_written(
-    tmp_path: Path, entry: dict[str, Any], secret: str, written: str
+def test_a_secret_is_not_written_wherever_it_is(
+    machine: FakeMachine, entry: dict[str, Any], secret: str, written: str
 ) -> None:
-    result = run(tmp_path, {"mcpServers": {"hub": entry}})
+    result = machine.run_on({"mcpServers": {"hub": entry}})
     assert result.exit_code == 0, result.output
-    assert secret not in result.output
+    assert secret not in result.output + machine.run_on({"mcpServers": {"hub": entry}}, "--json").output
     (upstream,) = yaml.safe_load(result.stdout)["upstreams"]
-    assert written in [upstream.get("url"), *upstream.get("command", ()), *upstream.get("env", {}).values()]
-
-
-@requirement("OPS-4")
-def test_a_secret_in_the_default_of_a_reference_is_left_out(tmp_path: Path) -> None:
-    config = {"mcpServers": {"hub": {"url": f"${{HUB_URL:-https://bob:hush1@h.test/{LONG}}}/mcp"}}}
-    result = run(tmp_path, config)
-    assert LONG not in result.output
-    assert "hush1" not in result.output
-    assert taken(tmp_path, config, HUB_URL="https://x.test").upstreams[0].url == "https://x.test/mcp"
+    assert not written or written in [
+        upstream.get("url"),
+        *upstream.get("command", ()),
+        *upstream.get("env", {}).values(),
+    ]
 
 
 @requirement("OPS-4")
@@ -267,8 +251,8 @@ def test_a_secret_in_the_default_of_a_reference_is_left_out(tmp_path: Path) -> N
         {"url": "https://h.test/api/v1/projects/my-project/mcp"},
     ],
 )  # fmt: skip
-def test_what_is_no_secret_stays_as_it_is(tmp_path: Path, entry: dict[str, Any]) -> None:
-    result = run(tmp_path, {"mcpServers": {"hub": entry}})
+def test_what_is_no_secret_stays_as_it_is(machine: FakeMachine, entry: dict[str, Any]) -> None:
+    result = machine.run_on({"mcpServers": {"hub": entry}})
     assert "Set these" not in result.stderr
     (upstream,) = yaml.safe_load(result.stdout)["upstreams"]
     words = [entry["command"], *entry["args"]] if "command" in entry else entry["url"]
@@ -277,33 +261,32 @@ def test_what_is_no_secret_stays_as_it_is(tmp_path: Path, entry: dict[str, Any])
 
 @requirement("OPS-4")
 def test_a_variable_that_is_set_is_not_asked_for_and_a_long_name_is_cut(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    machine: FakeMachine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("NOT_SET", raising=False)
     env = {"A": "${HOME}/x", "B": "${NOT_SET}"}
-    result = run(tmp_path, {"mcpServers": {"N" * 5000: {"command": "x", "env": env, "icon": "x"}}})
+    result = machine.run_on({"mcpServers": {"N" * 5000: {"command": "x", "env": env, "icon": "x"}}})
     assert "N" * 100 not in result.output
     assert "not taken over: icon" in result.stdout
     assert result.stderr.partition("Set these")[2].split()[3:5] == ["start:", "NOT_SET"]
 
 
 @requirement("OPS-4")
-def test_one_variable_never_stands_for_two_values(tmp_path: Path) -> None:
+def test_one_variable_never_stands_for_two_values(machine: FakeMachine) -> None:
     def server(value: str) -> dict[str, Any]:
         return {"command": "x", "env": {"API_KEY": value}}
 
     config = {
         "mcpServers": {"a": server("one-1"), "b": server("two-2"), "c": server("one-1"), "d": server("${API_KEY}")}
     }
-    used = [revealed(upstream)["API_KEY"] for upstream in taken(tmp_path, config).upstreams]
+    used = [revealed(upstream.env | upstream.headers)["API_KEY"] for upstream in machine.taken_of(config).upstreams]
     assert used == ["<A_API_KEY>", "<B_API_KEY>", "<A_API_KEY>", "<API_KEY>"]
 
 
-def test_a_disabled_server_does_not_need_its_variables(tmp_path: Path) -> None:
+def test_a_disabled_server_does_not_need_its_variables(machine: FakeMachine) -> None:
     config = {"mcpServers": {"a": {"command": "x", "env": {"API_KEY": "one-1", "B": "${B}"}, "disabled": True}}}
-    (tmp_path / "ours.yaml").write_text(run(tmp_path, config).stdout)
-    assert load_settings(tmp_path / "ours.yaml", {}).upstreams[0].enabled is False
+    path = machine.put("ours.yaml", machine.run_on(config).stdout)
+    assert load_settings(path, {}).upstreams[0].enabled is False
 
 
 @pytest.mark.parametrize(
@@ -316,50 +299,46 @@ def test_a_disabled_server_does_not_need_its_variables(tmp_path: Path) -> None:
         ("[" * 100_000, "cannot be read as JSON"),
     ],
 )
-def test_a_file_without_servers_is_an_error_in_one_line(tmp_path: Path, content: str, message: str) -> None:
-    (tmp_path / "x.json").write_text(content)
-    result = CliRunner().invoke(cli, ["import", str(tmp_path / "x.json")])
-    assert isinstance(result.exception, ConfigError)
-    assert message in str(result.exception)
-    assert "\n" not in str(result.exception)
+def test_a_file_without_servers_is_an_error_in_one_line(machine: FakeMachine, content: str, message: str) -> None:
+    assert message in machine.failure(str(machine.put("x.json", content)))
 
 
 @requirement("OPS-4")
-def test_entries_that_are_no_servers_are_reported_and_the_rest_is_taken_over(tmp_path: Path) -> None:
+def test_entries_that_are_no_servers_are_reported_and_the_rest_is_taken_over(machine: FakeMachine) -> None:
     config = """{"mcpServers": {"a": {"command": "x"}, "a": {"command": "y"}, "b": 5, "c": {},
         "d": {"url": "ftp://x"}, "e": {"command": "x", "args": "y"}}}"""
-    result = run(tmp_path, config)
+    result = machine.run_on(config)
     assert result.exit_code == 0
     for line in (
         "given twice, the last counts: a",
         "b: not an object",
-        "c: there is neither",
+        "c: it has neither",
         "d: url must be",
         "e: args is not",
     ):
         assert line in result.stderr
     assert [upstream["command"] for upstream in yaml.safe_load(result.stdout)["upstreams"]] == [["y"]]
-    assert run(tmp_path, {"mcpServers": {"c": {}}}).exit_code == 1
+    assert machine.run_on({"mcpServers": {"c": {}}}).exit_code == 1
 
 
 @requirement("OPS-4")
 @pytest.mark.parametrize("inputs", [5, "x", [None], {"id": "x"}])
-def test_malformed_inputs_are_ignored(tmp_path: Path, inputs: object) -> None:
+def test_malformed_inputs_are_ignored(machine: FakeMachine, inputs: object) -> None:
     config = {"servers": {"a": {"command": "x", "env": {"KEY": "${input:x}"}}}, "inputs": inputs}
-    assert revealed(taken(tmp_path, config).upstreams[0]) == {"KEY": "<X>"}
+    assert revealed(machine.taken_of(config).upstreams[0].env) == {"KEY": "<X>"}
 
 
 @requirement("OPS-4")
-def test_an_existing_file_is_never_replaced(tmp_path: Path) -> None:
+def test_an_existing_file_is_never_replaced(machine: FakeMachine) -> None:
     config = {"mcpServers": {"a": {"command": "x"}}}
-    target = tmp_path / "new.yaml"
-    assert run(tmp_path, config, "--write", str(target)).exit_code == 0
+    target = machine.home / "new.yaml"
+    assert machine.run_on(config, "--write", str(target)).exit_code == 0
     assert load_settings(target, {}).upstreams[0].name == "a"
-    result = CliRunner().invoke(cli, ["import", str(tmp_path / "mcp.json"), "--write", str(target)])
-    assert "exists already" in str(result.exception)
+    assert "exists already" in machine.failure(str(machine.home / "mcp.json"), "--write", str(target))
 
 
 @given(st.lists(st.text(max_size=80), max_size=6))
+@settings(max_examples=examples(40))
 def test_every_name_becomes_a_legal_one_of_its_own(names: list[str]) -> None:
     used: set[str] = set()
     for name in names:
@@ -386,17 +365,10 @@ KEYS += ["timeout", "includeTools", "disabledTools", "tools", "env_vars", "env_h
 )
 @settings(max_examples=examples(40))
 def test_any_entry_gives_a_valid_configuration_or_a_note(servers: Any) -> None:
-    config = ClientConfig(tuple(ClientServer(name, entry) for name, entry in servers.items()), {}, ())
-    imported, _ = take_over(config)
+    imported, _ = take_over([ClientServer(name, entry) for name, entry in servers.items()])
     assert len(imported) == len(servers)
     assert all(server.settings is not None or server.notes for server in imported)
     written = yaml.safe_load(as_yaml(imported, "x.json"))
     assert [upstream["name"] for upstream in written["upstreams"]] == [
         s.name for s in imported if s.settings is not None
     ]
-
-
-@given(json_values, st.sampled_from(["", " // x\n", "/* , } */", "\n\t"]))
-def test_comments_do_not_change_the_meaning_of_json(value: Any, between: str) -> None:
-    text = json.dumps(value, indent=1, ensure_ascii=False)
-    assert json.loads(without_comments(re.sub(r"(?<=[\[{,])\n", f"{between}\n", text))) == value

@@ -10,12 +10,13 @@ from click.testing import CliRunner, Result
 
 from app.cli import cli
 from tests.gateway.test_learning import QUERY, Setting
-from tests.storage.test_sqlite_writer import locked
+from tests.support.locked_file import locked
 from tests.support.requirement import requirement
 from wicketgate.catalog.learned_words import Lesson
 from wicketgate.errors import ConfigError
-from wicketgate.storage.sqlite_file import prepare
-from wicketgate.storage.sqlite_learned import SQLiteLearnedStore
+from wicketgate.storage import sqlite_file
+from wicketgate.storage.learned_words import StoredLearnedWords
+from wicketgate.storage.sqlite import SqliteStore
 
 
 @pytest.fixture
@@ -27,8 +28,8 @@ def config(tmp_path: Path) -> Path:
 
 def learn(folder: Path, *lessons: Lesson) -> None:
     async def go() -> None:
-        store = SQLiteLearnedStore(folder / "store.db")
-        assert await store.learn(lessons, 0) is not None
+        store = SqliteStore(folder / "store.db")
+        assert await StoredLearnedWords(store, shared=True).learn(lessons, 0) is not None
         await store.aclose()
 
     asyncio.run(go())
@@ -84,7 +85,7 @@ def test_what_is_forgotten_is_gone_and_the_rest_stays(config: Path, tmp_path: Pa
 
 @requirement("OPS-53", "OPS-54")
 def test_without_a_file_the_command_says_where_it_is(tmp_path: Path, config: Path) -> None:
-    assert "Nothing was learned yet" in run(config, "list").stderr
+    assert "No words have been learned yet" in run(config, "list").stderr
     assert not (tmp_path / "store.db").exists(), "looking makes no file"
     config.write_text("storage: {url: 'memory://'}\n")
     for words in (["list"], ["reset", "--yes"]):
@@ -98,8 +99,8 @@ def test_a_locked_file_is_an_error_in_plain_words(
     config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     learn(tmp_path, *LESSONS)
-    assert prepare.__kwdefaults__ is not None
-    monkeypatch.setitem(prepare.__kwdefaults__, "patience_s", 0.2)  # ten seconds otherwise
+    monkeypatch.setattr(sqlite_file, "_BUSY_S", 0.2)  # ten seconds otherwise
+    monkeypatch.setattr(sqlite_file.connect, "__defaults__", (0.2,))
     with locked(tmp_path / "store.db"):
         error = run(config, "list").exception
     assert isinstance(error, ConfigError)
@@ -109,8 +110,9 @@ def test_a_locked_file_is_an_error_in_plain_words(
 @requirement("OPS-54")
 async def test_a_service_that_runs_forgets_too(config: Path, tmp_path: Path) -> None:
     clock_ahead = 0.0
-    store = SQLiteLearnedStore(tmp_path / "store.db", lambda: 1_800_000_000.0 + clock_ahead)
-    here = await Setting(store=store).ready()
+    store = SqliteStore(tmp_path / "store.db")
+    words = StoredLearnedWords(store, shared=True, now=lambda: 1_800_000_000.0 + clock_ahead)
+    here = await Setting(store=words).ready()
     await here.teach(QUERY, "search_titles")
     assert await here.ranks("blockbusters") == ["search_titles"]
     result = await asyncio.to_thread(run, config, "reset", "--yes")

@@ -2,14 +2,13 @@
 
 import asyncio
 import json
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from tests.support.http_service import Reply, Seen
 from tests.support.locked_server import Issuer
-from tests.support.process import program
+from tests.support.process import outcome, program
 from tests.support.requirement import requirement
 from tests.support.service import running_service
 from tests.support.wire_client import WireClient
@@ -22,25 +21,23 @@ async def get(url: str) -> tuple[int, str]:
     return reply.status, reply.headers.get("location", "")
 
 
+def configured(folder: Path, on: Issuer, **more: object) -> Path:
+    """The file of a gate with the server of an issuer."""
+    file = folder / "wicketgate.yaml"
+    settings = {"server": {"public_url": "http://127.0.0.1:1"}, "model": {"provider": "scripted"}}
+    file.write_text(json.dumps({**settings, "upstreams": [{"name": "locked", "url": on.server_url, **more}]}))
+    return file
+
+
 @requirement("UP-151")
 async def test_a_login_is_made_in_a_browser_used_by_the_gate_and_ended(tmp_path: Path) -> None:
     async with Issuer() as on:
         on.metadata["scopes_supported"] = ["offline_access"]
-        file = tmp_path / "wicketgate.yaml"
-        file.write_text(
-            json.dumps(
-                {
-                    "model": {"provider": "scripted"},
-                    "upstreams": [{"name": "locked", "url": on.server_url, "oauth": {"scope": "read"}}],
-                }
-            )
-        )
+        file = configured(tmp_path, on, oauth={"scope": "read"})
         env = {"XDG_STATE_HOME": str(tmp_path)}
 
         async def run(*words: str) -> tuple[int, str, str]:
-            async with program("app", *words, "--config", str(file), env=env) as running:
-                code = await running.ended()
-                return code, running.stdout, running.stderr
+            return await outcome("app", *words, "--config", str(file), env=env)
 
         # Without a login, check says how to get one.
         code, out, err = await run("check")
@@ -74,12 +71,10 @@ async def test_a_login_is_made_in_a_browser_used_by_the_gate_and_ended(tmp_path:
 @requirement("UP-146")
 async def test_check_says_of_a_server_without_oauth_that_it_offers_a_login(tmp_path: Path) -> None:
     async with Issuer() as on:
-        file = tmp_path / "wicketgate.yaml"
-        upstream = {"name": "locked", "url": on.server_url}
-        file.write_text(json.dumps({"model": {"provider": "scripted"}, "upstreams": [upstream]}))
-        async with program("app", "check", "--config", str(file)) as running:
-            assert await running.ended() == 1
-            said = " ".join((running.stdout + running.stderr).split())
+        file = configured(tmp_path, on)
+        code, out, err = await outcome("app", "check", "--config", str(file))
+        said = " ".join((out + err).split())
+        assert code == 1
         assert "it needs a login: write oauth: {} at this upstream, then wicketgate login locked" in said
 
 
@@ -87,8 +82,7 @@ async def test_check_says_of_a_server_without_oauth_that_it_offers_a_login(tmp_p
 async def test_a_login_that_is_declined_is_said_so_and_not_kept(tmp_path: Path) -> None:
     async with Issuer() as on:
         on.comes_back = {"error": "access_denied"}
-        file = tmp_path / "wicketgate.yaml"
-        file.write_text(json.dumps({"upstreams": [{"name": "locked", "url": on.server_url, "oauth": {}}]}))
+        file = configured(tmp_path, on, oauth={})
         env = {"XDG_STATE_HOME": str(tmp_path)}
         async with program("app", "login", "locked", "--no-browser", "--config", str(file), env=env) as running:
             page = (await running.wait_for(r"(?m)^(http://\S+/as/authorize\?\S+)$"))[1]
@@ -112,14 +106,10 @@ async def test_an_issuer_that_the_operator_has_to_name_is_said(
 ) -> None:
     async with Issuer() as on:
         on.metadata["authorization_response_iss_parameter_supported"] = None
-        entries = [{"name": "locked", "url": on.server_url, **more}]
-        settings = {"server": {"public_url": "http://127.0.0.1:1"}, "upstreams": entries}
-        file = tmp_path / "wicketgate.yaml"
-        file.write_text(json.dumps({"model": {"provider": "scripted"}, **settings}))
-        env = {"XDG_STATE_HOME": str(tmp_path)}
-        async with program("app", *command, "--config", str(file), env=env) as running:
-            assert await running.ended() == 1
-            said = " ".join((running.stdout + running.stderr).split())
+        file = configured(tmp_path, on, **more)
+        code, out, err = await outcome("app", *command, "--config", str(file), env={"XDG_STATE_HOME": str(tmp_path)})
+        said = " ".join((out + err).split())
+        assert code == 1
         assert f"oauth.issuer: {on.issuer}" in said
         assert not on.registered
 
@@ -142,19 +132,19 @@ class Narrow(Issuer):
 
 
 @requirement("UP-210")
-async def test_a_login_after_a_call_that_lacked_scopes_asks_for_these_too(
+async def test_a_call_that_lacks_scopes_says_what_the_operator_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     on = Narrow()
     async with on:
         on.challenge += ', scope="mcp:basic"'
-        entry: Mapping[str, object] = {"name": "locked", "url": on.server_url, "oauth": {}}
+        entry: dict[str, object] = {"name": "locked", "url": on.server_url, "oauth": {}}
         file = tmp_path / "wicketgate.yaml"
-        file.write_text(json.dumps({"upstreams": [entry]}))
 
-        async def log_in(*words: str) -> str:
-            command = ("app", "login", "locked", "--no-browser", "--config", str(file), *words)
+        async def log_in() -> str:
+            file.write_text(json.dumps({"upstreams": [entry]}))
+            command = ("app", "login", "locked", "--no-browser", "--config", str(file))
             async with program(*command, env={"XDG_STATE_HOME": str(tmp_path)}) as running:
                 page = (await running.wait_for(r"(?m)^(http://\S+/as/authorize\?\S+)$"))[1]
                 await get((await get(page))[1])
@@ -163,15 +153,11 @@ async def test_a_login_after_a_call_that_lacked_scopes_asks_for_these_too(
 
         assert await log_in() == "mcp:basic"
         async with running_service(None, None, settings={"upstreams": [entry]}) as service:
-            client = WireClient(service)
-            for needs, asked in (("mcp:write", "mcp:basic mcp:write"), ("admin", "admin mcp:basic mcp:write")):
-                on.needs = needs
-                refused = (await client.call("locked__open", {}))["result"]
-                assert refused["isError"]
-                assert refused["structuredContent"]["error"] == "FORBIDDEN"
-                assert f"({needs})" in refused["structuredContent"]["message"]
-                assert "wicketgate login locked" in refused["structuredContent"]["message"]
-                assert await log_in() == asked
-                assert (await client.call("locked__open", {}))["result"]["content"][0]["text"] == "done"
-        # Nothing is wanted any more, so the next one asks for what the server asks for.
-        assert await log_in() == "mcp:basic"
+            client, on.needs = WireClient(service), "mcp:write"
+            refused = (await client.call("locked__open", {}))["result"]["structuredContent"]
+            assert refused["error"] == "FORBIDDEN"
+            assert "(mcp:write)" in refused["message"]
+            assert "add them to oauth.scope, then: wicketgate login locked" in refused["message"]
+            entry["oauth"] = {"scope": "mcp:write"}
+            assert await log_in() == "mcp:write mcp:basic"
+            assert (await client.call("locked__open", {}))["result"]["content"][0]["text"] == "done"

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from app.commands.transcript import Transcript
+from app.commands.transcript import ChatLines
 from tests.support.requirement import requirement
 
 CALL = {
@@ -21,7 +21,7 @@ FAILURE = {
 
 
 def shown(capsys: pytest.CaptureFixture[str], *events: tuple[str, dict[str, Any]]) -> tuple[str, str]:
-    transcript = Transcript()
+    transcript = ChatLines()
     for name, data in events:
         transcript.show(name, data)
     return tuple(capsys.readouterr())  # type: ignore[return-value]

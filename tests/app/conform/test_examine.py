@@ -13,8 +13,9 @@ from app.conform.command import conform
 from app.conform.examine import CannotExamine, examine
 from app.conform.grammar import RULES, judge_streams
 from app.conform.transcript import Finding, Report, Transcript, read_stream
+from tests.support.prompt_server import serving_app
 from tests.support.requirement import requirement
-from tests.support.small_engine import FAULTS, KEY, MAX_BODY, SmallEngine, serving
+from tests.support.small_engine import FAULTS, KEY, MAX_BODY, SmallEngine
 
 STREAM_FAILS: dict[str, set[str]] = {
     "a type in data": {"CHAT-29"},
@@ -57,7 +58,7 @@ FAILS: dict[str, set[str]] = {
 
 
 async def report_on(fault: str) -> Report:
-    async with serving(SmallEngine(fault)) as url:
+    async with serving_app(SmallEngine(fault)) as url:
         return await examine(url, KEY, tool_prompt="use a tool", timeout_s=5, large_bytes=MAX_BODY)
 
 
@@ -94,7 +95,7 @@ def test_any_bytes_are_read_and_judged_without_raising(body: bytes) -> None:
 async def test_each_break_fails_its_own_requirements_and_no_other() -> None:
     assert FAILS.keys() | STREAM_FAILS.keys() | {"never ends"} == FAULTS
     engine = SmallEngine()
-    async with serving(engine) as url:
+    async with serving_app(engine) as url:
         for fault, expected in FAILS.items():
             engine.break_with(fault)
             report = await examine(url, KEY, tool_prompt="use a tool", timeout_s=5, large_bytes=MAX_BODY)
@@ -105,7 +106,7 @@ async def test_each_break_fails_its_own_requirements_and_no_other() -> None:
 
 @requirement("CHAT-86")
 async def test_without_key_and_tool_prompt_what_needs_them_is_not_testable() -> None:
-    async with serving(SmallEngine("takes everybody")) as url:
+    async with serving_app(SmallEngine("takes everybody")) as url:
         report = await examine(url, timeout_s=5, large_bytes=MAX_BODY)
     unseen = {finding.id for finding in report.findings if finding.status == "not-testable"}
     assert {"ACCESS-1", "ACCESS-2", "CHAT-42", "CHAT-39"} <= unseen
@@ -115,20 +116,20 @@ async def test_without_key_and_tool_prompt_what_needs_them_is_not_testable() -> 
 async def test_without_an_engine_there_is_no_report() -> None:
     with pytest.raises(CannotExamine, match="No answer"):
         await examine("http://127.0.0.1:1", timeout_s=1)
-    async with serving(SmallEngine()) as url:
+    async with serving_app(SmallEngine()) as url:
         with pytest.raises(CannotExamine, match="--key"):
             await examine(url, timeout_s=5, large_bytes=MAX_BODY)
 
 
 async def test_an_endless_answer_is_given_up() -> None:
-    async with serving(SmallEngine("never ends")) as url:
+    async with serving_app(SmallEngine("never ends")) as url:
         with pytest.raises(CannotExamine, match="--timeout"):
             await examine(url, KEY, timeout_s=0.2, large_bytes=MAX_BODY)
 
 
 @requirement("CHAT-86")
 async def test_an_examination_that_takes_too_long_is_reported_as_unfinished() -> None:
-    async with serving(SmallEngine("never ends")) as url:
+    async with serving_app(SmallEngine("never ends")) as url:
         report = await examine(url, KEY, timeout_s=60, deadline_s=0.2, large_bytes=MAX_BODY)
     assert not report.conforms
     assert report.unfinished.startswith("not examined to the end within 0.2 s")
@@ -139,7 +140,7 @@ async def test_an_examination_that_takes_too_long_is_reported_as_unfinished() ->
 @requirement("CHAT-86")
 async def test_answers_of_too_many_bytes_end_the_examination(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("app.conform.client.MAX_ALL_BYTES", 1_000)
-    async with serving(SmallEngine()) as url:
+    async with serving_app(SmallEngine()) as url:
         report = await examine(url, KEY, timeout_s=5, large_bytes=MAX_BODY)
     assert "more than" in report.unfinished
     assert not report.conforms

@@ -2,7 +2,8 @@
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,16 @@ async def waiting_totals(service: RunningService, key: str | None = None) -> int
     return count
 
 
+@asynccontextmanager
+async def waiting_call() -> AsyncIterator[tuple[RunningService, FileServer, Found]]:
+    """A service, its server of files, and a call that waits at the desk."""
+    files = FileServer()
+    async with running_service(upstreams=[files], settings=GATED) as service:
+        await read(service)
+        (ask,) = (await desk(service))["waiting"]
+        yield service, files, ask
+
+
 @requirement("OPS-253", "OPS-257")
 async def test_what_waits_is_shown_with_its_arguments_to_its_actor_alone() -> None:
     async with running_service(upstreams=[FileServer()], settings=GATED) as service:
@@ -75,10 +86,7 @@ async def test_what_waits_is_shown_with_its_arguments_to_its_actor_alone() -> No
 
 @requirement("OPS-254", "OPS-255")
 async def test_only_the_actor_of_a_call_decides_and_its_next_same_call_runs_once() -> None:
-    files = FileServer()
-    async with running_service(upstreams=[files], settings=GATED) as service:
-        await read(service)
-        (ask,) = (await desk(service))["waiting"]
+    async with waiting_call() as (service, files, ask):
         assert await decide(service, ask["id"], "approve", OPERATOR_KEY) == 403
         assert await decide(service, ask["id"], "approve", READER_KEY) == 404
         assert await decide(service, ask["id"], "perhaps") == 400
@@ -97,10 +105,8 @@ async def test_only_the_actor_of_a_call_decides_and_its_next_same_call_runs_once
 
 @requirement("OPS-255")
 async def test_another_argument_asks_again() -> None:
-    files = FileServer()
-    async with running_service(upstreams=[files], settings=GATED) as service:
-        await read(service)
-        await decide(service, (await desk(service))["waiting"][0]["id"], "approve")
+    async with waiting_call() as (service, files, ask):
+        await decide(service, ask["id"], "approve")
         other = {"operation": "/files/read_file", "input": {"path": "A.md"}}
         refused = await service.http.post("/operations/call", json=other)
         assert refused.json()["code"] == "APPROVAL_REQUIRED"
@@ -109,10 +115,7 @@ async def test_another_argument_asks_again() -> None:
 
 @requirement("OPS-256")
 async def test_a_denied_call_is_refused_the_next_time_it_is_made() -> None:
-    files = FileServer()
-    async with running_service(upstreams=[files], settings=GATED) as service:
-        await read(service)
-        (ask,) = (await desk(service))["waiting"]
+    async with waiting_call() as (service, files, ask):
         assert await decide(service, ask["id"], "deny") == 200
         refused = (await read(service)).json()
         assert (refused["code"], refused["message"]) == ("FORBIDDEN", "Denied by the owner. It was not run.")

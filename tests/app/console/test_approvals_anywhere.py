@@ -2,26 +2,19 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx
-import pytest
 
-from tests.app.console.test_approvals import API, as_key, decide, desk, read, waiting_totals
+from tests.app.console.test_approvals import API, decide, desk, read, waiting_totals
 from tests.contract.replicas import SEAL, two_gates
 from tests.contract.test_approvals import GATED, READ, Conversation, asked, results
-from tests.support.redis import RedisServer, redis_server
+from tests.support.redis import RedisServer
 from tests.support.requirement import requirement
 from tests.support.script import ScriptModel, calls, says
 from tests.support.service import BOUND_S, OPERATOR_KEY, OTHER_KEY, FileServer, RunningService, running_service
-
-
-@pytest.fixture(scope="module")
-def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    with redis_server(tmp_path_factory.mktemp("redis")) as server:
-        yield server
 
 
 @asynccontextmanager
@@ -130,20 +123,15 @@ async def test_a_decision_that_a_chat_brings_to_one_gate_takes_the_call_off_the_
         assert (found["waiting"], [each["used"] for each in found["decided"]]) == ([], [True])
 
 
-@requirement("OPS-291")
-async def test_a_gate_that_cannot_be_asked_is_told_and_its_calls_ask_again(redis: RedisServer) -> None:
-    async with pair(redis) as (here, there, _, others):
+@requirement("OPS-482")
+async def test_nothing_is_asked_listed_or_decided_while_the_store_is_unavailable(redis: RedisServer) -> None:
+    async with pair(redis) as (here, _, files, _), asyncio.timeout(BOUND_S):
         await read(here)
-
-        async def silent(wanted: Any) -> Any:
-            raise RuntimeError
-
-        for name in ("list", "count", "look", "decide"):
-            here.app.state.gate.peers.answer(f"approvals_{name}", silent)
-        found = await desk(there)
-        assert (found["waiting"], found["unreached"]) == ([], 1)
-        handle = (await desk(here))["waiting"][0]["id"]
-        answer = await there.http.post(f"{API}/approvals/{handle}", json={"decision": "approve"}, headers=as_key(None))
-        assert answer.status_code == 503
-        assert (await read(there)).json()["code"] == "APPROVAL_REQUIRED"
-        assert others.calls == []
+        (ask,) = (await desk(here))["waiting"]
+        redis.kill()
+        refused = (await read(here)).json()
+        assert (refused["code"], "cannot be kept at the moment" in refused["message"]) == ("FORBIDDEN", True)
+        assert (await here.http.get(f"{API}/approvals")).status_code == 503
+        assert await decide(here, ask["id"], "approve") == 503
+        assert await waiting_totals(here) == 0
+        assert files.calls == []

@@ -9,23 +9,11 @@ import httpx
 
 from app.console.live import MOST_PAGES_OF_ACTOR, MOST_WAITING, Page
 from app.console.map import MOST_ROWS
+from tests.app.console.test_servers import API, as_key, get
 from tests.support.requirement import requirement
-from tests.support.service import BOUND_S, OPERATOR_KEY, READER_KEY, FileServer, RunningService, running_service
+from tests.support.service import BOUND_S, KEY, OPERATOR_KEY, READER_KEY, FileServer, RunningService, running_service
 from wicketgate.access.identity import Identity
 from wicketgate.upstreams.embedded import StubUpstream
-
-API = "/console/api"
-
-
-def as_key(key: str) -> dict[str, str]:
-    return {"Authorization": f"Bearer {key}"}
-
-
-async def get(service: RunningService, path: str, key: str | None = None) -> dict[str, Any]:
-    answer = await service.http.get(f"{API}/{path}", headers=as_key(key) if key else {})
-    assert answer.status_code == 200, answer.text
-    found: dict[str, Any] = answer.json()
-    return found
 
 
 async def call(service: RunningService, tool: str, arguments: Mapping[str, Any]) -> None:
@@ -53,7 +41,7 @@ SHOP = [
 @requirement("OPS-223")
 async def test_a_row_is_a_card_that_a_browse_could_give() -> None:
     async with running_service(upstreams=[FileServer(), StubUpstream(SHOP, name="shop")]) as service:
-        found = await get(service, "map")
+        found = await get(service, "map", KEY)
         rows = {row["path"]: row for row in found["rows"]}
         assert (found["model"]["behind"], found["model"]["tools"]) == (4 + len(SHOP), 3)
         cards = (await service.app.state.gate.runtime.browse_path("/shop")).cards
@@ -63,7 +51,7 @@ async def test_a_row_is_a_card_that_a_browse_could_give() -> None:
         assert (rows["/files"]["label"], rows["/files"]["count"]) == ("all 4", 4)
         columns = found["columns"]
         for path in clusters:
-            row, below = rows[path], await get(service, f"map?path={path}")
+            row, below = rows[path], await get(service, f"map?path={path}", KEY)
             own = slice(row["first"], row["first"] + row["count"])
             inside = (await service.app.state.gate.runtime.browse_path(path)).cards
             assert sorted(columns["id"][own]) == sorted(card.id for card in inside)
@@ -77,7 +65,7 @@ async def test_a_row_is_a_card_that_a_browse_could_give() -> None:
 async def test_many_namespaces_are_a_row_each() -> None:
     many = [StubUpstream(SHOP, name=f"shop{number}") for number in range(MOST_ROWS // 2 + 1)]
     async with running_service(upstreams=many) as service:
-        found = await get(service, "map")
+        found = await get(service, "map", KEY)
         assert [row["path"] for row in found["rows"]] == sorted(f"/{each.name}" for each in many)
         assert len(found["columns"]["id"]) == len(many) * len(SHOP)
 
@@ -127,7 +115,7 @@ async def test_traffic_is_counted_for_readers_of_the_gate_and_for_each_caller_by
         assert totals == [2, 1, 1]
         assert whole["meta"]["tool_execute"] == 0  # none of them was made with it
         assert (whole["totals"]["behind"], (await get(service, "traffic", READER_KEY))["totals"]["behind"]) == (0, 1)
-        own = await get(service, "traffic")
+        own = await get(service, "traffic", KEY)
         assert [own["totals"][name] for name in ("calls", "failed", "refused")] == totals
         assert {key: value[:2] for key, value in own["tools"].items()} == {
             key: value[:2] for key, value in whole["tools"].items()

@@ -1,13 +1,12 @@
 """The servers behind a gate, told and changed over HTTP; real servers as child processes."""
 
-import asyncio
 import sys
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 from tests.support.requirement import requirement
-from tests.support.service import BOUND_S, OPERATOR_KEY, READER_KEY, FileServer, RunningService, running_service
+from tests.support.service import OPERATOR_KEY, READER_KEY, FileServer, RunningService, running_service
+from tests.support.until import until
 from wicketgate.access.identity import hash_key
 from wicketgate.upstreams.embedded import StubUpstream
 
@@ -58,14 +57,6 @@ async def post(service: RunningService, path: str, body: Any = None, key: str = 
     return answer.status_code, answer.json()
 
 
-async def until(found: Callable[[], Awaitable[Any]]) -> Any:
-    """Returns the first that *found* gives."""
-    async with asyncio.timeout(BOUND_S):
-        while not (value := await found()):
-            await asyncio.sleep(0.02)
-    return value
-
-
 def crashing(tmp_path: Path) -> dict[str, Any]:
     program = tmp_path / "crashing.py"
     program.write_text(_PROGRAM)
@@ -114,14 +105,11 @@ async def test_a_server_is_disabled_enabled_and_connected_anew(tmp_path: Path) -
         await until(tools)
         assert await post(service, "servers/bad/disable") == (
             202,
-            {
-                "done": "disabled until the next reload",
-                "until_reload": True,
-                "elsewhere": {"done": 0, "failed": 0, "unreached": 0},
-            },
+            {"done": "disabled until the next reload", "until_reload": True},
         )
         found = await get(service, "servers/bad")
         assert (found["state"], found["tools"], found["enabled"], found["switched"]) == ("disabled", 0, False, True)
+        assert [(each["act"], each["done"]) for each in found["outcomes"]] == [("disable", True)]
         assert (await post(service, "servers/bad/disable"))[0] == 409
         assert (await post(service, "servers/bad/reconnect"))[0] == 409
         assert (await post(service, "servers/bad/enable"))[0] == 202
@@ -137,7 +125,7 @@ async def test_a_server_is_disabled_enabled_and_connected_anew(tmp_path: Path) -
         await until(renewed)
         records = (await get(service, "calls?operation=server"))["calls"]
         assert [record["detail"] for record in records] == [
-            "connected anew",
+            "reconnected",
             "enabled until the next reload",
             "disabled until the next reload",
         ]

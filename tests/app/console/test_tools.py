@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from app.console.search import MAX_HITS, MAX_QUERY_CHARS
-from tests.app.console.test_map_and_news import API, SHOP, as_key, tool
+from tests.app.console.test_map_and_news import SHOP, tool
+from tests.app.console.test_servers import API, as_key
 from tests.support.requirement import requirement
 from tests.support.service import (
     BOUND_S,
@@ -196,7 +197,7 @@ async def test_a_run_is_recorded_and_takes_a_place_among_the_calls() -> None:
     settings = {"mcp": {"max_calls_per_actor": 1}}
     async with running_service(upstreams=[files], settings=settings) as service:
         await post(service, "execute", {"id": "files:fail"})
-        records = [kept.record for kept in service.app.state.gate.traffic.records()]
+        records = [kept.record for kept in service.app.state.gate.records.traffic.records()]
         assert [(each.actor, each.operation, each.tool) for each in records] == [("owner_1", "execute", "error")]
         slow = asyncio.create_task(post(service, "execute", {"id": "files:slow"}))
         async with asyncio.timeout(BOUND_S):

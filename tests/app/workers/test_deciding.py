@@ -3,9 +3,9 @@
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from app.workers.load import Loads
-from app.workers.replacing import LASTED_S, MAX_DELAY_S, MAX_IN_VAIN, Deaths
-from app.workers.scrape import merged, starts_text, workers_known
+from app.workers.metrics import merged, starts_text, workers_known
+from app.workers.place import Loads
+from app.workers.supervisor import LASTED_S, MAX_DELAY_S, MAX_IN_VAIN, Deaths
 from tests.support.requirement import requirement
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tests.support.process import Program, alive, program
 from tests.support.requirement import requirement
+from tests.support.until import until
 
 SERVING = """
 import os, select, signal, sys
@@ -52,8 +53,7 @@ def body(name):
                     return 0
     return run
 
-roles = [Role("helper", body("helper"), serves=False)] if mode == "quick" else []
-roles += [Role("one", body("one")), Role("two", body("two"))]
+roles = [Role("one", body("one")), Role("two", body("two"))]
 with plain_logs("info", str, "json"):
     try:
         code = Supervisor(roles, drain_s=600, ready=lambda: say("all ready"), early=None).run()
@@ -87,10 +87,8 @@ async def test_a_reload_reaches_all_who_serve_and_one_that_dies_is_replaced(tmp_
         second = await pid_of(running, "two", 2)
         assert alive(second)
         assert await running.stop() == 0
-        assert "helper heard SIGHUP" not in running.stdout
         assert running.stdout.count("all ready") == 1
         told = running.stdout
-        assert told.index("helper heard SIGTERM") > max(told.index(f"{name} heard SIGTERM") for name in ("one", "two"))
         assert re.search(r"two \(process \d+\) has ended by signal 9; started again in 0\.1 s", told)
 
 
@@ -124,6 +122,4 @@ async def test_workers_end_with_a_supervisor_that_is_killed(tmp_path: Path) -> N
         running.process.send_signal(signal.SIGKILL)
         await asyncio.gather(*(running.wait_for(f"{name} is alone", "stdout") for name in ("one", "two")))
         await running.ended()
-        async with asyncio.timeout(40):
-            while any(map(alive, pids)):
-                await asyncio.sleep(0.01)
+        await until(lambda: not any(map(alive, pids)), bound_s=40)

@@ -15,7 +15,7 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSI
 
 from tests.support.requirement import requirement
 from wicketgate.faces.mcp.direct_requests import HANDSHAKE, MODERN, DirectRequest, head_of, names_header, taken
-from wicketgate.faces.mcp.kept_sessions import KeptSession
+from wicketgate.faces.mcp.session_tokens import McpSession
 
 OLDER = "2025-11-25"
 META = {
@@ -30,12 +30,12 @@ CALL = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "a
 NEWER_CALL = {**CALL, "params": {**CALL["params"], "_meta": META}}  # type: ignore[dict-item]
 
 
-def session(**capabilities: Any) -> KeptSession:
+def session(**capabilities: Any) -> McpSession:
     client = {"protocolVersion": OLDER, "capabilities": capabilities, "clientInfo": {"name": "t", "version": "1"}}
-    return KeptSession("ann", "k1", OLDER, client)
+    return McpSession("ann", OLDER, client)
 
 
-def read(headers: Mapping[str, str], body: object, kept: KeptSession | None = None) -> DirectRequest | None:
+def read(headers: Mapping[str, str], body: object, kept: McpSession | None = None) -> DirectRequest | None:
     head = head_of([(key.encode("latin-1"), value.encode("latin-1")) for key, value in headers.items()])
     text = body if isinstance(body, bytes) else json.dumps(body).encode()
     if head is None:
@@ -107,7 +107,7 @@ HANDED_ON: dict[str, tuple[Mapping[str, str], object]] = {
         NEWER_HEADERS,
         with_meta(
             NEWER_CALL,
-            **{"io.modelcontextprotocol/clientInfo": {"name": "t", "version": "1", "icons": [{"src": "data:x"}]}},
+            **{"io.modelcontextprotocol/clientInfo": {"name": "t", "version": "1", "icons": [{"src": 1}]}},
         ),
     ),
     "a client without a name": (NEWER_HEADERS, with_meta(NEWER_CALL, **{"io.modelcontextprotocol/clientInfo": {}})),
@@ -250,4 +250,4 @@ def test_what_is_taken_is_a_good_request_for_the_sdk(newer: bool, method: str, d
     asked = request.params or {}
     assert (found.id, found.method) == (request.id, request.method)
     assert (found.arguments, found.cursor) == (asked.get("arguments"), asked.get("cursor"))
-    assert found.name == asked.get("name", "")
+    assert found.name == (asked.get("name") or "")

@@ -7,10 +7,9 @@ from typing import Any
 
 import anyio
 import pytest
-from mcp.shared.exceptions import MCPError
 
 from tests.support.requirement import requirement
-from wicketgate.faces.mcp.exchange import EXCHANGE, Exchange, WithinOwnExchange
+from wicketgate.faces.mcp.request import EXCHANGE, Exchange, RpcError, WithinOwnExchange
 
 BOUND_S = 30.0
 
@@ -38,7 +37,7 @@ async def test_it_ends_where_it_waits_with_the_reason_and_the_task_goes_on() -> 
     await asyncio.sleep(0)
     exchange.end("The key has ended.")
     exchange.end("Later.")
-    with pytest.raises(MCPError, match="The key has ended"):
+    with pytest.raises(RpcError, match="The key has ended"):
         async with asyncio.timeout(BOUND_S):
             await running
     assert running.cancelling() == 0
@@ -48,7 +47,7 @@ async def test_it_ends_where_it_waits_with_the_reason_and_the_task_goes_on() -> 
 async def test_an_exchange_that_is_over_before_lets_nothing_wait() -> None:
     exchange = Exchange()
     exchange.end()
-    with pytest.raises(MCPError, match="The client has left"):
+    with pytest.raises(RpcError, match="The client has left"):
         async with asyncio.timeout(BOUND_S):
             await run_within(exchange, forever)
 
@@ -81,7 +80,7 @@ async def test_what_catches_the_cancellation_by_mistake_is_cancelled_again(monke
         await forever()
 
     asyncio.get_running_loop().call_later(0, exchange.end)
-    with pytest.raises(MCPError):
+    with pytest.raises(RpcError):
         async with asyncio.timeout(BOUND_S):
             await run_within(exchange, stubborn)
     assert caught == 2
@@ -97,11 +96,11 @@ async def test_cleaning_up_is_not_broken_off() -> None:
             await forever()
         finally:
             with anyio.CancelScope(shield=True):
-                await asyncio.sleep(0.5)
+                await asyncio.sleep(0.5)  # work that is not to be broken off
             cleaned.append("up")
 
     asyncio.get_running_loop().call_later(0, exchange.end)
-    with pytest.raises(MCPError):
+    with pytest.raises(RpcError):
         async with asyncio.timeout(BOUND_S):
             await run_within(exchange, cleans_up)
     assert cleaned == ["up"]

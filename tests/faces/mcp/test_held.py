@@ -10,8 +10,9 @@ import pytest
 from tests.support.requirement import requirement
 from wicketgate.access.identity import Identity
 from wicketgate.errors import UpstreamLost
-from wicketgate.faces.mcp.caller import ClientCaller
 from wicketgate.faces.mcp.held import Asked, HeldCalls, NotHeld
+from wicketgate.faces.mcp.sdk_caller import ClientCaller
+from wicketgate.faces.mcp.tasks import Elsewhere
 from wicketgate.gateway.running_calls import RunningCalls, RunningLimits
 from wicketgate.ports import AnswerTime, Caller, CannotAsk
 
@@ -38,6 +39,12 @@ def running() -> RunningCalls:
     return RunningCalls(RunningLimits(), now=lambda: 0.0, new_id=lambda: str(next(numbers)))
 
 
+def held(running: RunningCalls, answer_s: float) -> HeldCalls:
+    calls = HeldCalls(running, answer_s, lambda tool_id, identity: True)
+    Elsewhere("gateway", None, calls)
+    return calls
+
+
 async def ask(caller: Caller, given: object = None) -> str:
     try:
         return str((await caller.ask("elicitation/create", {"message": "?"}))["action"])
@@ -53,7 +60,7 @@ async def begin(calls: HeldCalls, run: Callable[[Caller, Any], Any] = ask) -> As
 
 @requirement("FACE-76")
 async def test_a_question_that_nobody_comes_back_for_is_given_up_and_the_result_is_kept() -> None:
-    calls = HeldCalls(running(), answer_s=0.01)
+    calls = held(running(), 0.01)
     ended = asyncio.Event()
 
     async def run(caller: Caller, given: object) -> str:
@@ -70,7 +77,7 @@ async def test_a_question_that_nobody_comes_back_for_is_given_up_and_the_result_
 @requirement("FACE-74")
 @pytest.mark.parametrize("other", [Identity("bob", ("tools:*",)), Identity("ada", ("tools:files:*",), "k2")])
 async def test_neither_another_actor_nor_a_lesser_key_comes_back_to_a_call(other: Identity) -> None:
-    calls = HeldCalls(running(), 60)
+    calls = held(running(), 60)
     asked = await begin(calls)
     with pytest.raises(NotHeld):
         await calls.resume(attempt(), other, asked.id, {"question-1": ACCEPT})
@@ -80,7 +87,7 @@ async def test_neither_another_actor_nor_a_lesser_key_comes_back_to_a_call(other
 
 @requirement("FACE-73")
 async def test_an_attempt_that_is_repeated_while_another_waits_gets_the_same() -> None:
-    calls, go = HeldCalls(running(), 60), asyncio.Event()
+    calls, go = held(running(), 60), asyncio.Event()
 
     async def run(caller: Caller, given: object) -> str:
         said = await ask(caller)
@@ -101,7 +108,7 @@ async def test_an_attempt_that_is_repeated_while_another_waits_gets_the_same() -
 @requirement("FACE-76")
 async def test_a_call_that_is_ended_meanwhile_says_so() -> None:
     every = running()
-    calls = HeldCalls(every, 60)
+    calls = held(every, 60)
     asked = await begin(calls)
     back = asyncio.create_task(calls.resume(attempt(), ADA, asked.id, {}))
     assert isinstance(await back, Asked)
@@ -114,7 +121,7 @@ async def test_a_call_that_is_ended_meanwhile_says_so() -> None:
 
 @requirement("FACE-76")
 async def test_after_the_drain_began_nobody_is_asked() -> None:
-    calls = HeldCalls(running(), 60)
+    calls = held(running(), 60)
 
     async def run(caller: Caller, given: object) -> list[str]:
         return [await ask(caller), await ask(caller)]
@@ -126,7 +133,7 @@ async def test_after_the_drain_began_nobody_is_asked() -> None:
 
 @requirement("FACE-123")
 async def test_an_attempt_after_one_that_was_given_up_learns_that_the_fate_is_unknown() -> None:
-    calls = HeldCalls(running(), 60)
+    calls = held(running(), 60)
     began = asyncio.Event()
 
     async def run(caller: Caller, given: object) -> str:

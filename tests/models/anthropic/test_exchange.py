@@ -1,15 +1,13 @@
-import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
-import anyio
 import pytest
 
+from tests.models.asking import HI, KEY, answer, ask, closing, failure
 from tests.support.anthropic_replies import (
     PING,
     begin,
-    block,
     end,
     event,
     messages_text_turn,
@@ -22,46 +20,14 @@ from wicketgate.engine.turn import Turn
 from wicketgate.errors import ContextOverflow, EngineError, ProviderError, ProviderSilent, ProviderUnavailable
 from wicketgate.models.anthropic.exchange import AnthropicMessagesProvider
 from wicketgate.models.endpoint import ModelAddress, Timeouts
-from wicketgate.models.provider import Finish, Message, ModelEvent, ModelRequest, ModelTool, TextDelta, ToolCall, Usage
-
-KEY = "key-0123456789abcdef"
-HI: Message = {"role": "user", "content": "hi"}
-TOOL = ModelTool("tool_browse", "Browse.", {"type": "object"})
+from wicketgate.models.provider import Finish, Message, TextDelta, ToolCall, Usage
 
 
-@asynccontextmanager
-async def provider_for(
+def provider_for(
     server: ModelServer, *, timeouts: Timeouts | None = None, extra: Mapping[str, Any] | None = None
-) -> AsyncIterator[AnthropicMessagesProvider]:
-    timeouts = timeouts or Timeouts(5, 5)
-    provider = AnthropicMessagesProvider(
-        ModelAddress(server.base_url, KEY, timeouts),
-        "model-1",
-        context_tokens=8192,
-        max_tokens=1000,
-        extra=extra,
-    )
-    try:
-        with anyio.fail_after(10):
-            yield provider
-    finally:
-        await provider.aclose()
-
-
-def ask(*messages: Message, tools: Sequence[ModelTool] = (TOOL,)) -> ModelRequest:
-    return ModelRequest(messages or (HI,), tools, "req_1")
-
-
-async def answer(provider: AnthropicMessagesProvider, request: ModelRequest | None = None) -> list[ModelEvent]:
-    return [event async for batch in provider.stream(request or ask()) for event in batch]
-
-
-async def failure(provider: AnthropicMessagesProvider) -> tuple[list[ModelEvent], EngineError]:
-    events: list[ModelEvent] = []
-    with pytest.raises(EngineError) as raised:
-        async for batch in provider.stream(ask()):
-            events += batch
-    return events, raised.value
+) -> AbstractAsyncContextManager[AnthropicMessagesProvider]:
+    address = ModelAddress(server.base_url, KEY, timeouts or Timeouts(5, 5))
+    return closing(AnthropicMessagesProvider(address, "model-1", context_tokens=8192, max_tokens=1000, extra=extra))
 
 
 @requirement("OPS-14")
@@ -73,16 +39,6 @@ async def test_the_request_is_a_streamed_message_with_the_key_the_version_and_th
     assert request.body["stream"] is True and request.body["max_tokens"] == 1000 and request.body["top_k"] == 1
     assert request.headers["x-api-key"] == KEY and "authorization" not in request.headers
     assert (request.headers["anthropic-version"], request.headers["x-correlation-id"]) == ("2023-06-01", "req_1")
-
-
-async def test_a_delta_is_out_before_the_next_one_is_sent() -> None:
-    more = asyncio.Event()
-    first, *rest = text_block(0, "a", "b")
-    reply = Reply([begin(), first, rest[0], more, *rest[1:], *end("end_turn")])
-    async with ModelServer(reply) as server, provider_for(server) as provider, aclosing(provider.stream(ask())) as turn:
-        assert await anext(turn) == [TextDelta("a")]
-        more.set()
-        assert [event async for batch in turn for event in batch] == [TextDelta("b"), Finish("stop", Usage(10, 5))]
 
 
 @requirement("CHAT-43", "CHAT-62")
@@ -105,24 +61,6 @@ async def test_thoughts_of_a_tool_turn_go_back_with_its_results() -> None:
             {"type": "tool_use", "id": "toolu_1", "name": "tool_browse", "input": {"path": "/"}},
         ],
     }
-
-
-async def test_a_paused_turn_is_sent_back_as_it_is_and_is_one_turn_for_the_caller() -> None:
-    search = {"type": "server_tool_use", "id": "srv_1", "name": "web_search", "input": {"query": "x"}}
-    paused = Reply([begin(), *text_block(0, "Searching. "), *block(1, search), *end("pause_turn", 3)])
-    async with ModelServer(paused, messages_text_turn("Found.")) as server, provider_for(server) as provider:
-        assert await answer(provider) == [TextDelta("Searching. "), TextDelta("Found."), Finish("stop", Usage(20, 8))]
-        assert server.requests[1].body["messages"][-1] == {
-            "role": "assistant",
-            "content": [{"type": "text", "text": "Searching. "}, search],
-        }
-
-
-async def test_a_turn_that_is_paused_again_and_again_is_a_failure() -> None:
-    paused = Reply([begin(), *text_block(0, "x"), *end("pause_turn")])
-    async with ModelServer(*[paused] * 20) as server, provider_for(server) as provider:
-        assert type((await failure(provider))[1]) is ProviderError
-        assert len(server.requests) == 8
 
 
 @requirement("CHAT-56", "CHAT-57")
@@ -171,15 +109,6 @@ async def test_pings_are_no_event_of_the_answer() -> None:
     ):
         assert isinstance((await failure(provider))[1], ProviderSilent)
         await server.requests[0].hung_up.wait()
-
-
-@requirement("CHAT-72")
-async def test_closing_the_generator_ends_the_request_at_once() -> None:
-    async with ModelServer(Reply([begin(), *text_block(0, "x"), HOLD])) as server, provider_for(server) as provider:
-        async with aclosing(provider.stream(ask())) as turn:
-            assert await anext(turn) == [TextDelta("x")]
-        with anyio.fail_after(1):
-            await server.requests[0].hung_up.wait()
 
 
 async def test_calls_come_whole_and_last() -> None:

@@ -147,11 +147,6 @@ def test_thoughts_of_another_model_stay_away() -> None:
     assert [part["type"] for part in sent[1]["content"]] == ["tool_use"]
 
 
-def test_a_paused_turn_goes_on_after_what_was_said() -> None:
-    sent = body(user("a"), paused=[KEPT[1]])
-    assert unmarked(sent["messages"])[-1] == {"role": "assistant", "content": [KEPT[1]]}
-
-
 def test_fields_of_the_operator_are_sent_and_cannot_replace_ours() -> None:
     sent = body(user("a"), extra={"temperature": 0, "max_tokens": 1})
     assert (sent["temperature"], sent["max_tokens"]) == (0, 1000)

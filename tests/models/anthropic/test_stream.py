@@ -91,23 +91,6 @@ def test_a_turn_without_thoughts_or_without_calls_keeps_nothing(last: list[bytes
     assert answer.end is not None and answer.end.kept is None
 
 
-def test_a_paused_turn_can_be_sent_back_as_it_is() -> None:
-    stream = MessagesStream(CONTEXT_TOKENS)
-    search = {"type": "server_tool_use", "id": "srv_1", "name": "web_search", "input": {}}
-    found = {"type": "web_search_tool_result", "tool_use_id": "srv_1", "content": [{"type": "web_search_result"}]}
-    read_with(
-        stream,
-        [
-            begin(),
-            *block(0, search, {"type": "input_json_delta", "partial_json": '{"query": "x"}'}),
-            *block(1, found),
-            *end("pause_turn"),
-        ],
-    )
-    assert (stream.paused, stream.ended) == (True, True)
-    assert stream.content() == [{**search, "input": {"query": "x"}}, found]
-
-
 @requirement("CHAT-58")
 @pytest.mark.parametrize(
     ("error", "kind"),

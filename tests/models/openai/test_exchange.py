@@ -2,15 +2,16 @@ import asyncio
 import gzip
 import json
 import logging
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
 from types import MappingProxyType
 from typing import Any
 
 import anyio
 import pytest
 
-from tests.models.streams import EXPECTED, HTTP_ERRORS, context_tokens, expected, stream_bytes
+from tests.models.asking import HI, KEY, TOOL, answer, ask, closing, failure
+from tests.models.streams import HTTP_ERRORS
 from tests.support.http_service import HttpService
 from tests.support.http_service import Reply as HttpReply
 from tests.support.model_server import (
@@ -29,92 +30,30 @@ from tests.support.model_server import (
     usage_chunk,
 )
 from tests.support.requirement import requirement
-from wicketgate.errors import (
-    ConfigError,
-    ContextOverflow,
-    EngineError,
-    ProviderError,
-    ProviderSilent,
-    ProviderUnavailable,
-)
+from wicketgate.errors import ConfigError, ContextOverflow, ProviderError, ProviderSilent, ProviderUnavailable
 from wicketgate.models.endpoint import ModelAddress, Timeouts
 from wicketgate.models.openai.exchange import OpenAIChatProvider
-from wicketgate.models.openai.request import DIALECTS, Dialect
-from wicketgate.models.provider import (
-    Finish,
-    Message,
-    ModelEvent,
-    ModelRequest,
-    ModelTool,
-    Provider,
-    TextDelta,
-    ToolCall,
-    Usage,
-)
-
-KEY = "key-0123456789abcdef"
-TOOL = ModelTool("tool_browse", "Browse.", {"type": "object", "properties": {"path": {"type": "string"}}})
-HI: Message = {"role": "user", "content": "hi"}
+from wicketgate.models.provider import Finish, Message, ModelEvent, TextDelta, ToolCall, Usage
 
 
-@asynccontextmanager
-async def provider_for(
+def provider_for(
     server: ModelServer,
     *,
     api_key: str | None = KEY,
-    context_tokens: int = 8192,
     first_event_timeout_s: float = 5,
     idle_timeout_s: float = 5,
     stall_timeout_s: float = 5,
-    dialect: Dialect = DIALECTS["compatible"],
     max_tokens: int | None = None,
     extra: Mapping[str, Any] | None = None,
-) -> AsyncIterator[OpenAIChatProvider]:
-    provider = OpenAIChatProvider(
-        ModelAddress(server.base_url, api_key, Timeouts(first_event_timeout_s, idle_timeout_s, stall_timeout_s)),
-        "model-1",
-        context_tokens=context_tokens,
-        dialect=dialect,
-        max_tokens=max_tokens,
-        extra=extra,
-    )
-    try:
-        with anyio.fail_after(10):
-            yield provider
-    finally:
-        await provider.aclose()
-
-
-def ask(*messages: Message, tools: Sequence[ModelTool] = ()) -> ModelRequest:
-    return ModelRequest(messages or (HI,), tools, "req_1")
-
-
-async def answer(provider: Provider, request: ModelRequest | None = None) -> list[ModelEvent]:
-    return [event async for batch in provider.stream(request or ask()) for event in batch]
-
-
-async def failure(provider: Provider) -> tuple[list[ModelEvent], EngineError]:
-    """The text, and the error that ended it."""
-    events: list[ModelEvent] = []
-    with pytest.raises(EngineError) as raised:
-        async for batch in provider.stream(ask()):
-            events += batch
-    return events, raised.value
+) -> AbstractAsyncContextManager[OpenAIChatProvider]:
+    timeouts = Timeouts(first_event_timeout_s, idle_timeout_s, stall_timeout_s)
+    address = ModelAddress(server.base_url, api_key, timeouts)
+    return closing(OpenAIChatProvider(address, "model-1", context_tokens=8192, max_tokens=max_tokens, extra=extra))
 
 
 async def test_text_arrives_piece_by_piece_and_the_finish_last() -> None:
     async with ModelServer(text_turn("Hel", "lo", usage=(10, 5))) as server, provider_for(server) as provider:
         assert await answer(provider) == [TextDelta("Hel"), TextDelta("lo"), Finish("stop", Usage(10, 5))]
-
-
-async def test_a_delta_is_out_before_the_next_one_is_sent() -> None:
-    more = asyncio.Event()
-    reply = Reply([chunk({"content": "a"}), more, chunk({"content": "b"}), chunk({}, "stop"), DONE])
-    async with ModelServer(reply) as server, provider_for(server) as provider, aclosing(provider.stream(ask())) as turn:
-        assert await anext(turn) == [TextDelta("a")]
-        more.set()
-        rest = [event async for batch in turn for event in batch]
-        assert rest == [TextDelta("b"), Finish("stop", None)]
 
 
 async def test_what_one_read_brought_is_one_batch() -> None:
@@ -192,33 +131,6 @@ async def test_a_conversation_of_two_turns_with_tools_works_over_one_connection(
         assert second == [TextDelta("Done."), Finish("stop", Usage(10, 5))]
         assert server.requests[1].body["messages"] == [HI, asked, *results]
         assert server.connections == 1
-
-
-@pytest.mark.parametrize("name", sorted(EXPECTED))
-async def test_a_recorded_stream_comes_out_as_expected_over_http(name: str) -> None:
-    wanted = expected(name)
-    headers = {"content-type": EXPECTED[name].get("given", {}).get("ctype", SSE)}
-    async with (
-        ModelServer(Reply([stream_bytes(name)], headers=headers)) as server,
-        provider_for(server, context_tokens=context_tokens(name)) as provider,
-    ):
-        events: list[ModelEvent] = []
-        error = None
-        try:
-            async for batch in provider.stream(ask()):
-                events += batch
-        except EngineError as raised:
-            error = raised.code
-    finishes = [event for event in events if isinstance(event, Finish)]
-    calls = [event for event in events if isinstance(event, ToolCall)]
-    usage = wanted["usage"] and Usage(**wanted["usage"])
-    assert error == wanted["error"]
-    assert "".join(event.content for event in events if isinstance(event, TextDelta)) == wanted["text"]
-    assert [(call.id, call.name, call.arguments) for call in calls] == [
-        (call["id"], call["name"], call["arguments"]) for call in wanted["calls"]
-    ]
-    assert [(finish.reason, finish.usage) for finish in finishes] == ([] if error else [(wanted["finish"], usage)])
-    assert error or events[-1] is finishes[0]
 
 
 @requirement("CHAT-56", "CHAT-57")
@@ -412,15 +324,6 @@ async def test_a_slow_consumer_is_not_a_silent_server() -> None:
 
 
 @requirement("CHAT-72")
-async def test_closing_the_generator_ends_the_request_at_once() -> None:
-    async with ModelServer(Reply([chunk({"content": "x"}), HOLD])) as server, provider_for(server) as provider:
-        async with aclosing(provider.stream(ask())) as turn:
-            assert await anext(turn) == [TextDelta("x")]
-        with anyio.fail_after(1):
-            await server.requests[0].hung_up.wait()
-
-
-@requirement("CHAT-72")
 @pytest.mark.parametrize("silent", [True, False])
 async def test_cancelling_the_task_ends_the_request_at_once(silent: bool) -> None:
     async with ModelServer(Reply([HOLD], silent=silent)) as server, provider_for(server) as provider:
@@ -583,7 +486,7 @@ async def test_a_provider_that_cannot_be_asked_is_told_with_the_setting_that_men
         if reply is None:
             await service.__aexit__(None, None, None)
         address = ModelAddress(f"{service.url}/private", KEY, Timeouts(5, 5, 5))
-        provider = OpenAIChatProvider(address, "model-1", context_tokens=8192, dialect=DIALECTS["compatible"])
+        provider = OpenAIChatProvider(address, "model-1", context_tokens=8192)
         _, error = await failure(provider)
         await provider.aclose()
     assert str(error).startswith(told.format(origin=service.url))

@@ -3,7 +3,8 @@
 import asyncio
 from collections.abc import Sequence
 
-from tests.models.openai.test_exchange import HI, provider_for
+from tests.models.asking import HI
+from tests.models.openai.test_exchange import provider_for
 from tests.support.model_server import DONE, ModelServer, Reply, Step, chunk
 from wicketgate.models.provider import Finish, ModelEvent, ModelRequest, TextDelta
 
@@ -60,6 +61,6 @@ async def test_nothing_takes_the_shorter_way_while_the_reader_is_busy() -> None:
                 await asyncio.sleep(0.1)  # "b" comes meanwhile
                 assert not taken
                 said.set()
-                await asyncio.sleep(0.1)
+                await asyncio.sleep(0.1)  # and "c"
                 assert not taken
     assert read == [*(TextDelta(word) for word in "abc"), Finish("stop", None)]

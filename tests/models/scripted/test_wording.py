@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.requirement import requirement
-from wicketgate.models.scripted.known_tools import guessed_arguments, known_arguments
+from wicketgate.models.scripted.arguments import known_arguments
 from wicketgate.models.scripted.wording import MOST_LINES, in_words
 
 
@@ -63,27 +63,6 @@ json_values = st.recursive(
 @given(json_values)
 def test_every_json_value_becomes_a_text(value: Any) -> None:
     assert isinstance(in_words(json.dumps(value)), str)
-
-
-@requirement("OPS-100")
-@pytest.mark.parametrize(
-    ("message", "tool", "arguments"),
-    [
-        ("list the orders of customer cust_0007", "list_customer_orders", {"customer_id": "cust_0007"}),
-        ("where is ord_0012", "get_order", {"order_id": "ord_0012"}),
-        ("Cancel Order ORD_0012", "cancel_order", {"order_id": "ORD_0012"}),
-        ("show zz_1", "get_thing", {"zz_id": "zz_1"}),
-        ("list suppliers", "list_suppliers", {}),
-        ("compare prod_0003 and prod_0005", "compare_products", None),
-        ("the last 3 orders of cust_0007", "list_customer_orders", None),
-        ('find "lamp"', "search_products", None),
-        ("what is sold in Tokyo", "report_sales", None),
-    ],
-)
-def test_ids_are_arguments_by_their_nouns_unless_a_value_would_be_left_over(
-    message: str, tool: str, arguments: dict[str, str] | None
-) -> None:
-    assert guessed_arguments(message, tool) == arguments
 
 
 def test_a_known_tool_takes_its_arguments_from_the_message_alone() -> None:

@@ -11,8 +11,14 @@ from mcp.shared.inbound import encode_header_value, find_invalid_x_mcp_header, m
 from tests.support.requirement import requirement
 from wicketgate.upstreams.mcp.asking import own_capabilities
 from wicketgate.upstreams.mcp.call import Gone, Malformed, Refused
-from wicketgate.upstreams.mcp.eras import Agreement, Negotiation, Stamp, header_value, mirrored_arguments
-from wicketgate.upstreams.mcp.introduction import ServerCapabilities
+from wicketgate.upstreams.mcp.eras import (
+    Agreement,
+    Negotiation,
+    ServerCapabilities,
+    Stamp,
+    header_value,
+    mirrored_arguments,
+)
 
 DISCOVERED = {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {"listChanged": True}}}
 INITIALIZED = {"protocolVersion": "2025-06-18", "capabilities": {}, "serverInfo": {"name": "s", "version": "1"}}
@@ -64,7 +70,7 @@ def test_a_server_that_is_not_there_or_knows_only_other_versions_is_not_asked_ag
 
 
 def test_an_unsupported_version_that_names_one_of_ours_is_asked_for_once() -> None:
-    negotiation = Negotiation("legacy")
+    negotiation = Negotiation("auto")
     negotiation.failed(unsupported("2026-07-28"))
     assert negotiation.request.method == "server/discover"
     negotiation.failed(unsupported("2026-07-28", "2025-11-25"))
@@ -109,7 +115,7 @@ def test_the_gate_declares_in_a_handshake_what_some_client_may_have() -> None:
 )
 def test_a_handshake_that_agrees_on_nothing_says_why(result: dict[str, Any], reason: str) -> None:
     with pytest.raises(Malformed, match=reason):
-        Negotiation("legacy").answered(result)
+        Negotiation("handshake").answered(result)
 
 
 @requirement("UP-37", "UP-7")

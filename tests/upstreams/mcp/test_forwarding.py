@@ -117,15 +117,6 @@ async def test_leaving_a_call_gives_its_question_up_and_cancels_it_on_the_server
         await asyncio.gather(asking, return_exceptions=True)
 
 
-@requirement("UP-8")
-@pytest.mark.parametrize("method", ["sampling/createMessage", "roots/list"])
-async def test_sampling_and_roots_are_refused_at_once(method: str) -> None:
-    upstream = unruly()
-    async with connected(upstream):
-        answer = await value(upstream, "ask", {"method": method}, context(RecordingCaller("now", ACCEPTED)))
-    assert "error" in answer
-
-
 async def test_input_that_is_required_is_asked_for_and_the_call_made_again_with_it() -> None:
     upstream = unruly("--modern")
     caller = RecordingCaller("now", ACCEPTED)

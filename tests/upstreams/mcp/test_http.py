@@ -3,26 +3,28 @@
 import asyncio
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
 import pytest
 
+from tests.support.credentials import Tokens
 from tests.support.process import ROOT, Program, program
 from tests.support.recording_caller import RecordingCaller
 from tests.support.requirement import requirement
 from tests.support.supervised import BOUND_S, connected, context, over, value
-from wicketgate.errors import InputRequired, UpstreamError, UpstreamUnavailable
-from wicketgate.net import Outgoing, Refusal
-from wicketgate.ports import InputAnswers
+from tests.support.until import until
+from wicketgate.errors import UpstreamError, UpstreamUnavailable
+from wicketgate.net import Outgoing
 from wicketgate.upstreams.mcp.client import Connect
+from wicketgate.upstreams.mcp.eras import Mode
 from wicketgate.upstreams.mcp.http import http_transport
 from wicketgate.upstreams.mcp.sse import sse_transport
 from wicketgate.upstreams.mcp.upstream import McpServerUpstream
 
-KINDS = ("2026", "handshake", "sse")
+KINDS = ("2026", "handshake", "both", "sse")
 ACCEPTED = {"action": "accept", "content": {"name": "Ada"}}
 
 
@@ -36,7 +38,7 @@ def urls() -> Iterator[dict[str, str]]:
     ):
         try:
             http_url, sse_url = (_address(server) for server in (http, sse))
-            yield {"2026": http_url, "handshake": http_url, "sse": sse_url}
+            yield {"2026": http_url, "handshake": http_url, "both": http_url, "sse": sse_url}
         finally:
             http.kill()
             sse.kill()
@@ -53,7 +55,8 @@ async def talking(kind: str, url: str, **options: Any) -> AsyncIterator[McpServe
     connect: Connect = partial(
         sse_transport if kind == "sse" else http_transport, "talking", url, {"X-Ours": "1"}, **options
     )
-    upstream = over(connect, "legacy" if kind == "handshake" else "auto")
+    modes: Mapping[str, Mode] = {"2026": "modern", "handshake": "handshake"}
+    upstream = over(connect, modes.get(kind, "auto"))
     async with connected(upstream):
         yield upstream
 
@@ -75,12 +78,10 @@ async def test_what_a_server_says_reaches_the_caller_and_leaving_reaches_the_ser
 
         waiting = [RecordingCaller(), RecordingCaller()]
         hanging = [asyncio.create_task(upstream.call_tool("hang", {}, context(of), 10)) for of in waiting]
-        while not all(of.told for of in waiting):
-            await asyncio.sleep(0.01)
+        await until(lambda: all(of.told for of in waiting))
         before = await value(upstream, "left")
         hanging[0].cancel()
-        while await value(upstream, "left") != before + 1:
-            await asyncio.sleep(0.01)
+        await until(lambda: value(upstream, "left"), lambda left: left == before + 1)
         assert not hanging[1].done()
         hanging[1].cancel()
         await asyncio.gather(*hanging, return_exceptions=True)
@@ -103,17 +104,6 @@ async def test_questions_of_the_handshake_era_are_told_apart_by_their_streams(
         assert [answer["action"] for answer in answers[:2]] == ["accept", "decline"]
         for caller in (first, second):
             assert [news[0] for news in caller.told] == ["progress", "log"] * 3
-
-
-async def test_input_that_is_required_goes_to_a_client_that_answers_later(urls: dict[str, str]) -> None:
-    async with talking("2026", urls["2026"]) as upstream:
-        with pytest.raises(InputRequired) as required:
-            await value(upstream, "ask", {}, context(RecordingCaller("later")))
-        answers = InputAnswers({"who": ACCEPTED}, required.value.request_state)
-        assert list(required.value.requests) == ["who"]
-        assert (await value(upstream, "ask", {}, context(RecordingCaller("later"), answers=answers)))[
-            "action"
-        ] == "accept"
 
 
 @requirement("UP-7")
@@ -160,29 +150,12 @@ async def _watch_it_go(upstream: McpServerUpstream, server: Program) -> None:
     server.process.kill()
     with pytest.raises(UpstreamError):
         await waiting
-    while upstream.status.phase != "down":
-        await asyncio.sleep(0.01)
+    await until(lambda: upstream.status.phase == "down")
     with pytest.raises(UpstreamUnavailable):
         await value(upstream, "left")
-
-
-class Tokens:
-    """Implements Credentials: the first value is refused by the server."""
-
-    def __init__(self) -> None:
-        self.renewed = 0
-
-    async def authorization(self) -> str:
-        return f"Bearer {self.renewed}"
-
-    async def renew(self, refusal: Refusal) -> bool:
-        self.renewed += 1
-        return True
-
-    async def aclose(self) -> None: ...
 
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_the_gateways_own_credential_is_sent(kind: str, urls: dict[str, str]) -> None:
     async with talking(kind, urls[kind], credentials=Tokens()) as upstream:
-        assert (await value(upstream, "headers"))["authorization"] == "Bearer 0"
+        assert (await value(upstream, "headers"))["authorization"] == "Bearer t0"

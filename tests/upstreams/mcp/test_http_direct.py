@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
+from tests.support.credentials import Tokens
 from tests.support.model_server import CUT, HOLD, RESET, ModelServer, Reply, json_reply
 from tests.support.recording_caller import RecordingCaller
 from tests.support.requirement import requirement
 from tests.support.supervised import BOUND_S, context
-from wicketgate.net import Outgoing, Refusal
+from wicketgate.net import Outgoing
 from wicketgate.upstreams.mcp.call import Call, Gone, Malformed, Refused
 from wicketgate.upstreams.mcp.client import Connection
 from wicketgate.upstreams.mcp.http import http_transport
@@ -20,22 +21,6 @@ from wicketgate.upstreams.mcp.session import OutgoingRequest
 
 OK = {"jsonrpc": "2.0", "id": "t-1", "result": {"content": []}}
 REDIRECT = {"content-type": "text/plain"}
-
-
-class Tokens:
-    """Implements Credentials; each renewal gives another value."""
-
-    def __init__(self) -> None:
-        self.renewed = 0
-
-    async def authorization(self) -> str:
-        return f"Bearer token-{self.renewed}"
-
-    async def renew(self, refusal: Refusal) -> bool:
-        self.renewed += 1
-        return True
-
-    async def aclose(self) -> None: ...
 
 
 @asynccontextmanager
@@ -109,6 +94,7 @@ async def test_a_refusal_in_json_rpc_counts_at_any_status(status: int) -> None:
     assert (refused.value.code, refused.value.message) == (-32602, "no such tool")
 
 
+@requirement("UP-5")
 @pytest.mark.parametrize(
     ("reply", "reason"),
     [
@@ -123,6 +109,7 @@ async def test_a_refusal_in_json_rpc_counts_at_any_status(status: int) -> None:
         (Reply([], 302, {**REDIRECT, "location": "/elsewhere"}), "redirects"),
         (Reply([], 307, {**REDIRECT, "location": "http://127.0.0.2:9/mcp"}), "redirects"),
         (Reply([], 307, {**REDIRECT, "location": "http://user:secret@[:bad"}), "redirects"),
+        (Reply([b"<p>secret</p>"], 429, {"content-type": "text/html"}), "takes no more requests for now"),
     ],
 )
 async def test_what_is_no_answer_fails_the_call_with_words_of_ours(reply: Reply, reason: str) -> None:
@@ -192,7 +179,7 @@ async def test_a_credential_that_is_refused_is_renewed_once_and_the_call_sent_ag
     tokens = Tokens()
     async with connection(json_reply(401, {}), json_reply(200, OK), tokens=tokens) as (calls, server):
         await call(calls)
-    assert [request.headers["authorization"] for request in server.requests] == ["Bearer token-0", "Bearer token-1"]
+    assert [request.headers["authorization"] for request in server.requests] == ["Bearer t0", "Bearer t1"]
     async with connection(json_reply(401, {}), json_reply(401, {}), tokens=Tokens()) as (calls, server):
         with pytest.raises(Malformed, match="credentials"):
             await call(calls)

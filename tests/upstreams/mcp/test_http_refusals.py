@@ -2,35 +2,29 @@
 and ask for streams without end (UP-5)."""
 
 import asyncio
-import errno
 import gzip
 import json
-import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from functools import partial
-from pathlib import Path
 from time import time
 
 import anyio
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 
+from tests.support.credentials import Tokens
 from tests.support.http_service import HttpService, Reply, Seen
 from tests.support.requirement import requirement
 from tests.support.supervised import BOUND_S, connected, context, next_change, over
+from tests.support.until import until
 from wicketgate.config.settings import UpstreamSettings
 from wicketgate.config.upstream_logins import scopes_mend, token_source
 from wicketgate.errors import Forbidden, UpstreamError, UpstreamUnavailable, UpstreamUnclear
 from wicketgate.fleet.edge import KnownSecrets
 from wicketgate.fleet.member import Member
 from wicketgate.login.issued import IssuedCredentials
-from wicketgate.net import Outgoing, Refusal
-from wicketgate.net.outgoing import trouble_of
+from wicketgate.net import Outgoing
 from wicketgate.ports import UpstreamStatus
 from wicketgate.upstreams.mcp.eras import Mode
 from wicketgate.upstreams.mcp.http import http_transport
@@ -96,10 +90,9 @@ async def serving(
         connect = partial(
             http_transport, "stub", f"{service.url}/mcp", {}, outgoing=Outgoing(), max_answer_bytes=max_bytes
         )
-        upstream = over(connect, "legacy")
+        upstream = over(connect, "handshake")
         async with connected(upstream) as changes:
-            while not any(seen.method == "GET" for seen in service.seen):
-                await asyncio.sleep(0.01)
+            await until(lambda: any(seen.method == "GET" for seen in service.seen))
             yield upstream, changes
 
 
@@ -107,24 +100,9 @@ async def trouble_of_connecting(refusal: Reply, era: Mode = "auto") -> UpstreamS
     async with HttpService(lambda _: refusal) as service, anyio.create_task_group() as tasks:
         upstream = over(partial(http_transport, "stub", f"{service.url}/mcp", {}, outgoing=Outgoing()), era)
         tasks.start_soon(upstream.supervise, lambda _: None)
-        with anyio.fail_after(BOUND_S):
-            while upstream.status.phase != "down":
-                await anyio.sleep(0.01)
+        await until(lambda: upstream.status.phase == "down")
         tasks.cancel_scope.cancel()
     return upstream.status
-
-
-class OneToken:
-    """Implements Credentials."""
-
-    async def authorization(self) -> str:
-        return "Bearer secret-1"
-
-    async def renew(self, refusal: Refusal) -> bool:
-        return False
-
-    async def aclose(self) -> None:
-        return
 
 
 def words(status: int, text: str) -> Reply:
@@ -194,25 +172,6 @@ async def test_an_answer_without_measure_is_not_kept_and_costs_its_call_alone(zi
         assert upstream.status.connections == 1
 
 
-@requirement("UP-5")
-@pytest.mark.parametrize(
-    ("status", "told"),
-    [
-        (401, "wants a credential"),
-        (307, "redirects to another place"),
-        (429, "takes no more requests for now"),
-        (500, "gave no MCP answer"),
-    ],
-)
-async def test_an_http_status_in_the_place_of_an_answer_is_told_in_our_words(status: int, told: str) -> None:
-    refusal = Reply(b"<p>secret</p>", status, {"content-type": "text/html", "location": "http://elsewhere.invalid/"})
-    server = Server(call=refusal)
-    async with serving(server) as (upstream, _):
-        with pytest.raises(UpstreamError, match=told):
-            await upstream.call_tool("x", {}, context(), 5)
-    assert (await trouble_of_connecting(refusal)).error.startswith(f"it {told}")
-
-
 RFC_6750 = b'{"error": "invalid_token", "error_description": "The access token expired"}'
 JSON_RPC = b'{"jsonrpc": "2.0", "id": null, "error": {"code": -32000, "message": "their words"}}'
 HOW = {401: "wants a credential", 403: "wants a credential", 404: "has no MCP endpoint", 500: "gave no MCP answer"}
@@ -223,7 +182,7 @@ METADATA = {"www-authenticate": 'Bearer error="invalid_token", resource_metadata
 @pytest.mark.parametrize(
     # In a session a 404 is about the session (UP-5).
     ("status", "era"),
-    [(status, era) for status in HOW for era in ("legacy", "auto") if (status, era) != (404, "legacy")],
+    [(status, era) for status in HOW for era in ("handshake", "auto") if (status, era) != (404, "handshake")],
 )
 @pytest.mark.parametrize(
     "body",
@@ -263,18 +222,18 @@ async def test_a_refusal_keeps_its_http_status_whatever_its_body_is(status: int,
 async def test_a_lack_of_scopes_is_forbidden_and_names_them_and_what_an_operator_changes(
     body: bytes, issued: bool, mend: str
 ) -> None:
-    challenge = {"www-authenticate": 'Bearer error="insufficient_scope", scope="mcp:write secret-1"'}
+    challenge = {"www-authenticate": 'Bearer error="insufficient_scope", scope="mcp:write secret-0"'}
     lacks = Reply(body, 403, {**JSON, **challenge})
-    secrets = KnownSecrets(["secret-1"])
-    token = Reply(b'{"access_token": "secret-1", "token_type": "Bearer"}')
+    secrets = KnownSecrets(["secret-0"])
+    token = Reply(b'{"access_token": "secret-0", "token_type": "Bearer"}')
     async with HttpService(Server(call=lacks)) as service, HttpService(lambda _: token) as issuer:
         oauth = {"token_url": issuer.url, "client_id": "gate", "client_secret": "client-secret"}
         settings = UpstreamSettings.model_validate({"name": "stub", "url": f"{service.url}/mcp", "oauth": oauth})
         source = token_source(settings, Outgoing())
         of_client = IssuedCredentials("stub", source, time, scopes_mend=scopes_mend(settings))
-        credentials = of_client if issued else OneToken()
+        credentials = of_client if issued else Tokens("Bearer secret-", renews=False)
         connect = partial(http_transport, "stub", settings.url, {}, outgoing=Outgoing(), credentials=credentials)
-        upstream = over(connect, "legacy")
+        upstream = over(connect, "handshake")
         async with asyncio.timeout(BOUND_S), connected(upstream):
             with pytest.raises(Forbidden) as refused:
                 await Member(upstream, secrets=secrets).call_tool("x", {}, context(), 5)
@@ -283,7 +242,7 @@ async def test_a_lack_of_scopes_is_forbidden_and_names_them_and_what_an_operator
     assert "mcp:write" in refused.value.message
     assert mend in refused.value.message
     assert "wicketgate login" not in refused.value.message
-    assert "secret-1" not in str(refused.value.as_dict())
+    assert "secret-0" not in str(refused.value.as_dict())
     assert not refused.value.retryable
 
 
@@ -313,71 +272,6 @@ async def test_the_http_status_and_the_wait_reach_the_caller(
     assert isinstance(error, UpstreamUnclear) is (status == 500)
 
 
-@requirement("UP-54")
-@pytest.mark.parametrize(
-    ("url", "why"),
-    [
-        ("http://127.0.0.1:{closed}/mcp", "it refuses connections"),
-        ("http://no-such-name.invalid/mcp", "its name does not resolve"),
-        ("https://127.0.0.1:{plain}/mcp", "it speaks http, not https"),
-    ],
-)
-async def test_a_server_that_is_down_says_why_in_a_phrase_of_its_own(url: str, why: str) -> None:
-    async with HttpService() as closed:
-        pass
-    async with HttpService() as plain, asyncio.timeout(BOUND_S):
-        ports = {"closed": closed.url.rpartition(":")[2], "plain": plain.url.rpartition(":")[2]}
-        upstream = over(partial(http_transport, "stub", url.format(**ports), {}, outgoing=Outgoing()))
-        supervising = asyncio.create_task(upstream.supervise(lambda _: None))
-        while upstream.status.phase != "down":
-            await asyncio.sleep(0.005)
-        assert upstream.status.error == why
-        supervising.cancel()
-
-
-@requirement("UP-54")
-@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE])
-def test_a_limit_of_open_files_is_told_as_ours(number: int) -> None:
-    assert trouble_of(OSError(number, "secret")).why == "too many files are open here"
-
-
-class Tokens:
-    """Implements Credentials: a value is new until it is renewed."""
-
-    renewed = 0
-
-    async def authorization(self) -> str:
-        return f"Bearer {self.renewed}"
-
-    async def renew(self, refusal: Refusal) -> bool:
-        self.renewed += 1
-        return True
-
-    async def aclose(self) -> None: ...
-
-
-@requirement("UP-23")
-async def test_a_call_whose_token_has_expired_is_made_once_more_before_it_is_refused() -> None:
-    server, least = Server(), "0"
-
-    def answer(seen: Seen) -> Reply:
-        fresh = seen.headers["authorization"] >= f"Bearer {least}"
-        return server(seen) if fresh else Reply(b"expired", 401, {"content-type": "text/plain"})
-
-    async with HttpService(answer) as service, asyncio.timeout(BOUND_S):
-        upstream = over(
-            partial(http_transport, "stub", f"{service.url}/mcp", {}, outgoing=Outgoing(), credentials=Tokens()),
-            "legacy",
-        )
-        async with connected(upstream):
-            least = "1"
-            await upstream.call_tool("x", {}, context(), 5)
-            least = "never"
-            with pytest.raises(UpstreamError, match="refused the gateway's credentials"):
-                await upstream.call_tool("x", {}, context(), 5)
-            assert upstream.status.connections == 1
-
-
 @requirement("UP-16")
 async def test_a_server_that_ends_its_stream_and_wants_it_again_at_once_is_not_obeyed() -> None:
     server = Server(stream=Reply(b"retry: 0\n\n", headers={"content-type": "text/event-stream"}))
@@ -385,31 +279,3 @@ async def test_a_server_that_ends_its_stream_and_wants_it_again_at_once_is_not_o
         for _ in range(20):
             await upstream.call_tool("x", {}, context(), 5)
         assert server.opened < 40
-
-
-@requirement("UP-27")
-async def test_a_certificate_that_is_not_trusted_is_told(tmp_path: Path) -> None:
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
-    begin = datetime(2020, 1, 1, tzinfo=UTC)
-    certificate = (
-        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number(), begin, begin.replace(2120))
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    pem = tmp_path / "server.pem"
-    plain = serialization.NoEncryption()
-    private = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, plain)
-    pem.write_bytes(private + certificate.public_bytes(serialization.Encoding.PEM))
-    own = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    own.load_cert_chain(pem)
-    server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0, ssl=own)
-    port = server.sockets[0].getsockname()[1]
-    async with server, anyio.create_task_group() as tasks:
-        upstream = over(partial(http_transport, "stub", f"https://127.0.0.1:{port}/mcp", {}, outgoing=Outgoing()))
-        tasks.start_soon(upstream.supervise, lambda _: None)
-        with anyio.fail_after(BOUND_S):
-            while upstream.status.phase != "down":
-                await anyio.sleep(0.01)
-        assert upstream.status.error == "it has a certificate that is not trusted here"
-        tasks.cancel_scope.cancel()

@@ -14,6 +14,7 @@ from tests.support.http_service import HttpService, Reply, Seen
 from tests.support.recording_caller import RecordingCaller
 from tests.support.requirement import requirement
 from tests.support.supervised import BOUND_S, connected, context, over
+from tests.support.until import until
 from wicketgate.errors import UpstreamError
 from wicketgate.net import Outgoing
 from wicketgate.upstreams.mcp.http import http_transport, reopening_pause_s
@@ -71,7 +72,7 @@ class Server:
 @asynccontextmanager
 async def serving(server: Server) -> AsyncIterator[McpServerUpstream]:
     async with HttpService(server) as service, asyncio.timeout(BOUND_S):
-        upstream = over(partial(http_transport, "stub", f"{service.url}/mcp", {}, outgoing=Outgoing()), "legacy")
+        upstream = over(partial(http_transport, "stub", f"{service.url}/mcp", {}, outgoing=Outgoing()), "handshake")
         async with connected(upstream):
             yield upstream
 
@@ -119,11 +120,11 @@ async def test_calls_one_after_another_need_no_new_connections_where_streams_end
         await send({"type": "http.response.body"})
 
     async with HttpService(app=app) as service, asyncio.timeout(BOUND_S):
-        upstream = over(partial(http_transport, "stub", f"{service.url}/mcp", {}, outgoing=Outgoing()), "legacy")
+        upstream = over(partial(http_transport, "stub", f"{service.url}/mcp", {}, outgoing=Outgoing()), "handshake")
         async with connected(upstream):
             for _ in range(20):
                 await upstream.call_tool("x", {}, context(), 5)
-                await asyncio.sleep(0.02)
+                await asyncio.sleep(0.02)  # until the client has read the end too
     assert len(set(ports)) < len(ports)
 
 
@@ -161,7 +162,7 @@ async def test_a_redirect_of_the_sessions_own_stream_moves_no_calls() -> None:
 
     server = Server(call, stream)
     async with HttpService(server) as service, asyncio.timeout(BOUND_S):
-        upstream = over(partial(http_transport, "stub", f"{service.url}/mcp", {}, outgoing=Outgoing()), "legacy")
+        upstream = over(partial(http_transport, "stub", f"{service.url}/mcp", {}, outgoing=Outgoing()), "handshake")
         async with connected(upstream):
             assert await upstream.call_tool("x", {}, context(), 5) == {"content": []}
     assert looked == ["/mcp", "/docs"]
@@ -241,9 +242,7 @@ async def test_a_server_that_never_stops_talking_in_a_call_is_read_more_slowly()
         assert await upstream.call_tool("x", {}, context(), 10) == {"content": []}
         assert now() - began > 0.5
         # As many as may be under way at once are sent, however busy the machine is.
-        async with asyncio.timeout(BOUND_S):
-            while sum("result" in message for message in server.messages) < 256:
-                await asyncio.sleep(0.02)
+        await until(lambda: sum("result" in message for message in server.messages) >= 256)
     assert sum("result" in message for message in server.messages) <= 1_500
 
 
@@ -283,11 +282,11 @@ async def test_messages_whose_receipt_comes_in_pieces_need_no_new_connections() 
         await send({"type": "http.response.body", "body": b"Accepted"})
 
     async with HttpService(app=app) as service, asyncio.timeout(BOUND_S):
-        upstream = over(partial(sse_transport, "stub", f"{service.url}/sse", {}, outgoing=Outgoing()), "legacy")
+        upstream = over(partial(sse_transport, "stub", f"{service.url}/sse", {}, outgoing=Outgoing()), "handshake")
         async with connected(upstream):
             for _ in range(20):
                 await upstream.call_tool("x", {}, context(), 5)
-                await asyncio.sleep(0.02)
+                await asyncio.sleep(0.02)  # until the client has read the end too
     assert len(set(ports)) < len(ports)
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
@@ -12,6 +12,7 @@ import pytest
 from tests.support.account_server import AccountServer
 from tests.support.requirement import requirement
 from tests.support.token_users import TokenUsers
+from tests.support.until import until
 from wicketgate.access.identity import Identity
 from wicketgate.errors import ConnectRequired, IssuerAway, RateLimited, UpstreamError, UpstreamUnavailable
 from wicketgate.fleet.breaker import BreakerPolicy
@@ -25,7 +26,6 @@ from wicketgate.upstreams.mcp.sse import sse_transport
 from wicketgate.upstreams.mcp.upstream import McpServerUpstream
 
 BOUND_S = 30.0
-KINDS = pytest.mark.parametrize("kind", ["2026", "handshake", "sse"])
 
 
 class Setup:
@@ -41,7 +41,7 @@ class Setup:
             connect: Connect = partial(
                 transport, "accounts", self.server.url, {}, outgoing=Outgoing(), credentials=credentials
             )
-            mode: Any = "legacy" if self.kind == "handshake" else "auto"
+            mode: Any = "handshake" if self.kind == "handshake" else "auto"
             return McpServerUpstream(
                 "accounts", connect, connect_timeout_s=10, jitter=random.random, mode=mode, note=note
             )
@@ -52,6 +52,11 @@ class Setup:
         token = token or f"token-of-{actor}"
         self.server.tokens[token] = actor
         self.users.connect(actor, token)
+
+
+@pytest.fixture(params=["2026", "handshake", "sse"])
+def setup(request: pytest.FixtureRequest) -> Setup:
+    return Setup(request.param)
 
 
 def context(actor: str) -> CallContext:
@@ -69,25 +74,14 @@ async def supervised(setup: Setup, **options: Any) -> AsyncIterator[UserUpstream
             running.cancel()
 
 
-async def until(holds: Callable[[], object]) -> None:
-    while not holds():
-        await asyncio.sleep(0.005)
-
-
 async def said(upstream: UserUpstream | Member, tool: str, actor: str) -> str:
     result = await upstream.call_tool(tool, {}, context(actor), 10)
     text: str = result["content"][0]["text"]
     return text
 
 
-def texts(result: Mapping[str, Any]) -> str:
-    return str(result)
-
-
 @requirement("UP-170", "UP-171")
-@KINDS
-async def test_each_caller_has_a_session_of_its_own_account_opened_by_its_first_call(kind: str) -> None:
-    setup = Setup(kind)
+async def test_each_caller_has_a_session_of_its_own_account_opened_by_its_first_call(setup: Setup) -> None:
     async with supervised(setup) as upstream:
         setup.account("alice")
         setup.account("bob")
@@ -100,9 +94,7 @@ async def test_each_caller_has_a_session_of_its_own_account_opened_by_its_first_
 
 
 @requirement("UP-172")
-@KINDS
-async def test_a_caller_without_an_account_is_told_where_to_connect_one_and_nothing_is_asked(kind: str) -> None:
-    setup = Setup(kind)
+async def test_a_caller_without_an_account_is_told_where_to_connect_one_and_nothing_is_asked(setup: Setup) -> None:
     async with supervised(setup) as upstream:
         with pytest.raises(ConnectRequired) as required:
             await said(upstream, "whoami", "alice")
@@ -112,9 +104,7 @@ async def test_a_caller_without_an_account_is_told_where_to_connect_one_and_noth
 
 
 @requirement("UP-173")
-@KINDS
-async def test_a_session_ends_at_once_with_its_grant_and_a_call_under_way_is_read_to_its_end(kind: str) -> None:
-    setup = Setup(kind)
+async def test_a_session_ends_at_once_with_its_grant_and_a_call_under_way_is_read_to_its_end(setup: Setup) -> None:
     async with supervised(setup) as upstream:
         setup.account("alice")
         setup.account("bob")
@@ -126,7 +116,7 @@ async def test_a_session_ends_at_once_with_its_grant_and_a_call_under_way_is_rea
         assert await said(upstream, "whoami", "bob") == "bob"
         setup.account("alice", "another-token")
         assert await said(upstream, "whoami", "alice") == "alice"
-        if kind == "sse":  # one stream carries all answers
+        if setup.kind == "sse":  # one stream carries all answers
             return
         slow = asyncio.create_task(said(upstream, "slow", "alice"))
         await until(lambda: setup.server.slow)
@@ -136,15 +126,13 @@ async def test_a_session_ends_at_once_with_its_grant_and_a_call_under_way_is_rea
 
 
 @requirement("UP-171")
-@KINDS
-async def test_idle_sessions_close_and_the_longest_idle_gives_way(kind: str) -> None:
-    setup = Setup(kind)
+async def test_idle_sessions_close_and_the_longest_idle_gives_way(setup: Setup) -> None:
     async with supervised(setup, idle_s=0.05) as upstream:
         setup.account("alice")
         assert await said(upstream, "whoami", "alice") == "alice"
         await until(lambda: not upstream.sessions)
         assert await said(upstream, "whoami", "alice") == "alice"
-    setup = Setup(kind)
+    setup = Setup(setup.kind)
     async with supervised(setup, max_sessions=2) as upstream:
         for actor in ("a", "b", "c"):
             setup.account(actor)
@@ -165,9 +153,7 @@ async def test_idle_sessions_close_and_the_longest_idle_gives_way(kind: str) -> 
 
 
 @requirement("UP-174")
-@KINDS
-async def test_a_401_renews_once_then_asks_to_connect_and_opens_nobodys_breaker(kind: str) -> None:
-    setup = Setup(kind)
+async def test_a_401_renews_once_then_asks_to_connect_and_opens_nobodys_breaker(setup: Setup) -> None:
     async with supervised(setup) as upstream:
         member = Member(upstream, UpstreamLimits(breaker=BreakerPolicy(1, 30, 30)))
         setup.account("bob")
@@ -196,9 +182,7 @@ async def test_a_401_renews_once_then_asks_to_connect_and_opens_nobodys_breaker(
 
 
 @requirement("UP-174")
-@KINDS
-async def test_a_403_for_want_of_scopes_names_them_and_asks_to_connect(kind: str) -> None:
-    setup = Setup(kind)
+async def test_a_403_for_want_of_scopes_names_them_and_asks_to_connect(setup: Setup) -> None:
     async with supervised(setup) as upstream:
         setup.account("alice")
         with pytest.raises(ConnectRequired):
@@ -211,9 +195,7 @@ async def test_a_403_for_want_of_scopes_names_them_and_asks_to_connect(kind: str
 
 
 @requirement("UP-175")
-@KINDS
-async def test_an_issuer_that_is_away_is_no_reason_to_connect_and_no_failure_of_the_server(kind: str) -> None:
-    setup = Setup(kind)
+async def test_an_issuer_that_is_away_is_no_reason_to_connect_and_no_failure_of_the_server(setup: Setup) -> None:
     async with supervised(setup) as upstream:
         member = Member(upstream, UpstreamLimits(breaker=BreakerPolicy(1, 30, 30)))
         setup.account("alice")
@@ -232,9 +214,7 @@ async def test_an_issuer_that_is_away_is_no_reason_to_connect_and_no_failure_of_
 
 
 @requirement("UP-176")
-@KINDS
-async def test_the_tools_are_those_of_the_first_account_and_stay_when_it_has_no_session(kind: str) -> None:
-    setup = Setup(kind)
+async def test_the_tools_are_those_of_the_first_account_and_stay_when_it_has_no_session(setup: Setup) -> None:
     async with supervised(setup) as upstream:
         assert upstream.waits
         found = upstream.status
@@ -256,9 +236,7 @@ async def test_the_tools_are_those_of_the_first_account_and_stay_when_it_has_no_
 
 
 @requirement("UP-173")
-@KINDS
-async def test_a_server_that_cannot_be_reached_is_down_until_a_call_finds_it_again(kind: str) -> None:
-    setup = Setup(kind)
+async def test_a_server_that_cannot_be_reached_is_down_until_a_call_finds_it_again(setup: Setup) -> None:
     async with supervised(setup) as upstream:
         setup.account("alice")
         setup.server.away = True
@@ -273,9 +251,7 @@ async def test_a_server_that_cannot_be_reached_is_down_until_a_call_finds_it_aga
 
 
 @requirement("UP-178")
-@KINDS
-async def test_the_credential_of_an_account_is_masked_in_what_the_server_says(kind: str) -> None:
-    setup = Setup(kind)
+async def test_the_credential_of_an_account_is_masked_in_what_the_server_says(setup: Setup) -> None:
     async with supervised(setup) as upstream:
         setup.account("alice")
         assert "token-of-alice" not in await said(upstream, "echo", "alice")

@@ -16,7 +16,6 @@ from tests.support.supervised import connected
 from tests.support.warm_server import warm
 from wicketgate.access.identity import Identity
 from wicketgate.errors import UpstreamError
-from wicketgate.faces.gateway import GatewayFace
 from wicketgate.gateway.archive import Execution
 from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.ports import CallContext
@@ -119,31 +118,6 @@ async def test_many_parts_are_all_reachable_and_the_envelope_stays_small() -> No
         assert all([(await server.view(ref.handle, type="head")).total for ref in envelope.artifacts])
 
 
-@requirement("EXEC-20", "EXEC-25")
-async def test_a_megabyte_of_text_is_a_head_and_all_of_it_can_be_read_or_searched() -> None:
-    async with content_runtime() as server:
-        envelope = await server.call("large")
-        assert "kept out" in envelope.summary
-        assert len(json.dumps(envelope.as_dict())) < 2_000
-        handle = handles(envelope)["text"]
-        assert await server.whole(handle) == content.LARGE
-        found = await server.view(handle, type="grep", pattern="line 031999")
-        assert (found.content, found.total) == ("31999:line 031999 of a large text", 1)
-
-
-@requirement("EXEC-38")
-async def test_an_image_goes_on_to_the_client_as_an_image_beside_its_description() -> None:
-    async with content_runtime() as server:
-        face = GatewayFace(server.runtime)
-        handle = handles(await server.call("image"))["image"]
-        shown = await face.call("tool_view", {"handle": handle, "selector": {"type": "head"}}, CONTEXT)
-        text, image = shown.content
-        assert (image["type"], image["mimeType"], image["data"]) == ("image", "image/png", content.IMAGE.data)
-        assert shown.structured is not None
-        assert text["text"].startswith("image, image/png, ")
-        assert shown.structured["content"] == f"image, image/png, {len(content.PNG):,} bytes"
-
-
 NO_OBJECTS: list[Any] = [None, "text", 5, []]
 
 ODD_OBJECTS: list[Any] = [
@@ -172,14 +146,3 @@ async def test_an_answer_of_an_odd_shape_is_an_envelope_and_nothing_of_it_is_los
     async with content_runtime("raw") as server:
         statuses = [(await server.call("say", answer=answer)).status for answer in ODD_OBJECTS]
     assert statuses == ["ok", *["partial"] * 6, "error"]
-
-
-@requirement("EXEC-21", "EXEC-24")
-async def test_an_answer_that_the_sdk_lets_pass_is_an_envelope_that_says_what_is_wrong() -> None:
-    async with content_runtime("raw") as server:
-        answer = {"content": [{"type": "image", "data": "!!", "mimeType": "image/png"}], "isError": False}
-        envelope = await server.call("say", answer=answer)
-        assert (envelope.status, envelope.provenance["problems"]) == (
-            "partial",
-            ["content[0] is not base64; its characters are kept"],
-        )

@@ -112,6 +112,7 @@ def test_no_more_than_205_questions_of_one_actor_are_open_at_once() -> None:
     assert sorted_as[-1] == OwnReply({"jsonrpc": "2.0", "id": 205, "result": {"action": "cancel"}})
 
 
+@requirement("UP-8")
 @pytest.mark.parametrize("method", ["sampling/createMessage", "roots/list", "unknown"])
 def test_what_was_not_declared_is_refused(method: str) -> None:
     of, _ = session(context())

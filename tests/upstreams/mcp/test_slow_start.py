@@ -16,6 +16,7 @@ from tests.support.http_service import HttpService, Reply, Seen
 from tests.support.process import alive
 from tests.support.requirement import requirement
 from tests.support.supervised import BOUND_S, UNRULY, context, next_change, value
+from tests.support.until import until
 from wicketgate.errors import UpstreamUnavailable
 from wicketgate.net import Outgoing
 from wicketgate.upstreams.mcp import client
@@ -51,18 +52,14 @@ class Slow:
         return [int(line) for line in self._pids.read_text().split()] if self._pids.exists() else []
 
     async def started(self, times: int = 1) -> None:
-        async with asyncio.timeout(BOUND_S):
-            while len(self.pids()) < times:
-                await asyncio.sleep(0.005)
+        await until(lambda: len(self.pids()) >= times)
 
     async def let_go(self) -> None:
         async with asyncio.timeout(BOUND_S):
             await asyncio.to_thread(self._go.write_text, "")
 
     async def down(self, error: str) -> None:
-        async with asyncio.timeout(BOUND_S):
-            while (self.upstream.status.phase, self.upstream.status.error) != ("down", error):
-                await asyncio.sleep(0.005)
+        await until(lambda: ((self.upstream.status.phase, self.upstream.status.error)) == (("down", error)))
 
 
 @requirement("UP-65")
@@ -128,9 +125,7 @@ async def test_a_line_says_what_is_waited_for_and_which_setting_bounds_it(
         slow = Slow(folder, connect_timeout_s=LONG_S, notice_s=notice_s, fetches=fetches)
         caplog.clear()
         async with slow.running():
-            async with asyncio.timeout(BOUND_S):
-                while not any("slow: still" in message for message in caplog.messages):
-                    await asyncio.sleep(0.005)
+            await until(lambda: any("slow: still" in message for message in caplog.messages))
             assert slow.upstream.status.phase == "connecting"
             await slow.let_go()
             await next_change(slow.changes)
@@ -167,8 +162,7 @@ async def test_a_server_over_http_has_no_process_that_could_be_waited_for(caplog
         )
         async with asyncio.timeout(BOUND_S), asyncio.TaskGroup() as tasks:
             supervising = tasks.create_task(upstream.supervise(lambda _: None))
-            while len(service.seen) < 2:
-                await asyncio.sleep(0.005)
+            await until(lambda: len(service.seen) >= 2)
             assert upstream.status.error == "no answer within 0.2 s"
             assert upstream.status.report == (
                 f"no answer within 0.2 s ({service.url}): raise connect_timeout_s if it is only slow"

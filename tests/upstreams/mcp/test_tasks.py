@@ -103,21 +103,22 @@ async def test_a_task_of_a_handshake_server_is_no_result() -> None:
 
 
 @requirement("UP-108")
-async def test_a_task_that_failed_fails_as_the_call_would_have() -> None:
-    async with task_server(ScriptedTasks(failed(-32000, "no paper", {"tray": 2}))) as server:
+@pytest.mark.parametrize(
+    ("end", "code", "refusal", "data"),
+    [
+        (failed(-32000, "no paper", {"tray": 2}), -32000, "no paper", {"tray": 2}),
+        (CANCELLED, -32800, "out of paper", None),
+    ],
+    ids=["failed", "cancelled by the server"],
+)
+async def test_a_task_that_came_to_nothing_is_a_refusal_in_the_servers_words(
+    end: dict[str, Any], code: int, refusal: str, data: object
+) -> None:
+    async with task_server(ScriptedTasks(end)) as server:
         with pytest.raises(UpstreamRefused) as refused:
             await call(server)
         assert server.seen("tasks/cancel") == []
-    assert (refused.value.upstream_code, refused.value.refusal, refused.value.data) == (-32000, "no paper", {"tray": 2})
-
-
-@requirement("UP-108")
-async def test_a_task_that_its_server_cancelled_is_a_refusal_with_the_servers_words() -> None:
-    async with task_server(ScriptedTasks(CANCELLED)) as server:
-        with pytest.raises(UpstreamRefused) as refused:
-            await call(server)
-        assert server.seen("tasks/cancel") == []
-    assert (refused.value.upstream_code, refused.value.refusal) == (-32800, "out of paper")
+    assert (refused.value.upstream_code, refused.value.refusal, refused.value.data) == (code, refusal, data)
 
 
 @requirement("UP-108")

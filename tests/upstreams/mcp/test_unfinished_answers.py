@@ -3,6 +3,7 @@
 import asyncio
 import sys
 from functools import partial
+from typing import cast
 
 import pytest
 
@@ -10,12 +11,14 @@ from tests.support.model_server import HOLD, Reply
 from tests.support.process import ROOT
 from tests.support.requirement import requirement
 from tests.support.supervised import BOUND_S, connected, context, over
+from tests.support.until import until
 from tests.upstreams.mcp.test_http_direct import call, connection
 from wicketgate import answer_room
 from wicketgate.answer_room import AnswerHold, hold_in_force
 from wicketgate.errors import UpstreamUnclear
 from wicketgate.fleet.slots import CallSlots, shared_slots
 from wicketgate.upstreams.mcp.call import Malformed
+from wicketgate.upstreams.mcp.child_process import ChildProcess
 from wicketgate.upstreams.mcp.stdio import LastWords, StdioConnection, stdio_transport
 from wicketgate.upstreams.mcp.upstream import McpServerUpstream
 
@@ -30,7 +33,7 @@ def room() -> CallSlots:
 
 def large(name: str) -> McpServerUpstream:
     command = [sys.executable, "-m", "tests.support.large_server"]
-    return over(partial(stdio_transport, name, command, {}, str(ROOT), max_answer_bytes=64 * MiB), "legacy")
+    return over(partial(stdio_transport, name, command, {}, str(ROOT), max_answer_bytes=64 * MiB), "handshake")
 
 
 async def text_of(upstream: McpServerUpstream, size: int, *, unfinished: bool = False) -> str:
@@ -47,8 +50,7 @@ async def test_a_line_that_does_not_end_gives_its_room_to_another_server(
     async with connected(drips), connected(other), asyncio.timeout(BOUND_S):
         monkeypatch.setattr(answer_room, "HOLD_S", 0.5)
         unfinished = asyncio.create_task(text_of(drips, 2_000_000, unfinished=True))
-        while not (slots.running or unfinished.done()):
-            await asyncio.sleep(0.01)
+        await until(lambda: slots.running or unfinished.done())
         monkeypatch.undo()
         assert len(await text_of(other, 2_000_000)) > 1_900_000
         with pytest.raises(UpstreamUnclear, match=UNFINISHED):
@@ -77,7 +79,7 @@ async def test_a_line_that_finds_no_room_in_time_does_not_block_what_comes_behin
 
 
 class SilentChild:
-    """Implements Child."""
+    """Stands for a ChildProcess that says nothing by itself."""
 
     async def writable(self) -> None: ...
 
@@ -99,7 +101,7 @@ async def test_a_line_that_nobody_waits_for_takes_no_room_and_is_no_sign_of_life
 ) -> None:
     slots = room()
     server = StdioConnection("idle", lambda how: None, 64 * MiB, LastWords("idle"))
-    server.child = SilentChild()
+    server.child = cast(ChildProcess, SilentChild())
     server.output(ANSWER)
     began = server.exchange.heard
     server.output(b"x")

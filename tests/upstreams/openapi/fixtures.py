@@ -6,8 +6,7 @@ import yaml
 
 from wicketgate.upstreams.openapi.document import Document, read_document
 from wicketgate.upstreams.openapi.operations import OpenApiOperation, Reading, read_operations
-
-NONE: frozenset[str] = frozenset()
+from wicketgate.upstreams.openapi.security import Configured
 
 
 def document(paths: dict[str, Any], version: str = "3.1.0", **more: Any) -> Document:
@@ -15,7 +14,7 @@ def document(paths: dict[str, Any], version: str = "3.1.0", **more: Any) -> Docu
 
 
 def reading(paths: dict[str, Any], version: str = "3.1.0", **more: Any) -> Reading:
-    return read_operations(document(paths, version, **more), reserved_headers=NONE)
+    return read_operations(document(paths, version, **more), Configured())
 
 
 def operation(raw: dict[str, Any], path: str = "/things", method: str = "post", **more: Any) -> OpenApiOperation:

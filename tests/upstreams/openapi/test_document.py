@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from tests.support.requirement import requirement
-from tests.upstreams.openapi.fixtures import document
+from tests.upstreams.openapi.fixtures import document, reading
+from wicketgate.upstreams.openapi import document as reader
 from wicketgate.upstreams.openapi.document import DocumentRefused, Unusable, read_document, server_url
 
 
@@ -48,6 +49,50 @@ def test_json_and_yaml_of_each_version_are_read(text: str, dialect_30: bool) -> 
 def test_what_cannot_be_used_is_refused_in_plain_words(data: bytes, reason: str) -> None:
     with pytest.raises(DocumentRefused, match=reason):
         read_document(data)
+
+
+@requirement("UP-91")
+@pytest.mark.parametrize(
+    ("bound", "most", "reason"),
+    [
+        ("MAX_DOCUMENT_BYTES", 30, "larger than"),
+        ("_MAX_YAML_BYTES", 30, "give it as JSON"),
+        ("_MAX_VALUES", 4, "values"),
+    ],
+)
+def test_a_document_is_bounded(monkeypatch: pytest.MonkeyPatch, bound: str, most: int, reason: str) -> None:
+    monkeypatch.setattr(reader, bound, most)
+    with pytest.raises(DocumentRefused, match=reason):
+        read_document(b"openapi: 3.1.0\nx: [1, 2, 3, 4, 5]")
+
+
+@requirement("UP-94")
+@pytest.mark.parametrize(
+    ("paths", "reason"),
+    [
+        ({"/a": {"get": {"$ref": "gone.yaml#/a"}}}, "GET /a: gone.yaml: it is another file"),
+        ({"/a": {"$ref": "gone.yaml"}}, "/a: gone.yaml: it is another file"),
+        ({"/a": {"get": {"$ref": "#/nowhere"}}}, "GET /a: a reference leads to nothing"),
+        ({"/a": {"get": {"$ref": "#/list"}}}, "GET /a: something that is not an object"),
+        ({"/a": {"$ref": "#/list/0"}}, "/a: something that is not an object"),
+        ({"/a": {"$ref": "#/list/5"}}, "/a: a reference leads to nothing"),
+        ({"/a": {"get": {"parameters": [{"$ref": "gone.yaml"}]}}}, "GET /a: gone.yaml: it is another file"),
+        ({"/a": {"get": {"parameters": {"$ref": "gone.yaml"}}}}, "GET /a: gone.yaml: it is another file"),
+    ],
+)
+def test_what_stands_elsewhere_and_cannot_be_read_is_no_empty_tool(paths: dict[str, Any], reason: str) -> None:
+    found = reading({"x-note": "no path", **paths, "/b": {"get": {"operationId": "b"}}}, list=[1])
+    assert list(found.operations) == ["b"]
+    assert len(found.skipped) == 1
+    assert found.skipped[0].startswith(reason)
+
+
+@requirement("UP-32")
+def test_paths_may_stand_elsewhere_in_the_document() -> None:
+    paths = {"/a": {"get": {"operationId": "a"}}}
+    assert document({"$ref": "#/elsewhere"}, elsewhere=paths).root["paths"] == paths
+    with pytest.raises(DocumentRefused, match="paths cannot be read"):
+        document({"$ref": "paths.yaml"})
 
 
 @requirement("UP-32")

@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 from tests.support.orders_service import app
 from tests.support.properties import examples
 from tests.support.requirement import requirement
-from tests.upstreams.openapi.fixtures import NONE, document, reading
+from tests.upstreams.openapi.fixtures import document, reading
 from wicketgate.catalog.selectable import mcp_tool_to_selectable
 from wicketgate.errors import ArgsInvalid
 from wicketgate.upstreams.openapi.document import DocumentRefused, read_document, server_url
 from wicketgate.upstreams.openapi.exchange import build_request
 from wicketgate.upstreams.openapi.operations import read_operations
+from wicketgate.upstreams.openapi.security import Configured
 
 ORDERS = app.openapi()
 JSON = st.recursive(
@@ -50,7 +51,7 @@ def use(data: bytes) -> None:
         server_url(read, "https://example.org/x")
     except DocumentRefused:
         return
-    for operation in read_operations(read, reserved_headers=NONE).operations.values():
+    for operation in read_operations(read, Configured()).operations.values():
         json.dumps(operation.tool, allow_nan=False)
         mcp_tool_to_selectable(operation.tool, "shop")
         for value in ODD:
@@ -123,7 +124,5 @@ def test_a_very_deep_schema_is_cut() -> None:
     for _ in range(90):
         deep = {"type": "object", "properties": {"x": deep}}
     body = {"content": {"application/json": {"schema": {"type": "array", "items": deep}}}}
-    [operation] = read_operations(
-        document({"/a": {"post": {"requestBody": body}}}), reserved_headers=NONE
-    ).operations.values()
+    [operation] = read_operations(document({"/a": {"post": {"requestBody": body}}}), Configured()).operations.values()
     assert len(json.dumps(operation.tool)) < 5_000

@@ -5,11 +5,12 @@ from typing import Any
 import pytest
 
 from tests.support.requirement import requirement
-from tests.upstreams.openapi.fixtures import NONE, document, json_body, operation, reading
+from tests.upstreams.openapi.fixtures import document, json_body, operation, reading
 from wicketgate.catalog.selectable import mcp_tool_to_selectable
 from wicketgate.errors import ArgsInvalid
 from wicketgate.schemas.validation import compile_schema
 from wicketgate.upstreams.openapi.operations import MAX_OPERATIONS, read_operations
+from wicketgate.upstreams.openapi.security import Configured
 
 
 def schema_of(raw: dict[str, Any], **more: Any) -> Any:
@@ -167,7 +168,7 @@ def test_what_authenticates_is_never_an_argument() -> None:
 @requirement("UP-29")
 def test_headers_that_are_configured_are_not_asked_for() -> None:
     raw = {"get": {"operationId": "it", "parameters": [{"name": "X-Tenant", "in": "header", "required": True}]}}
-    read = read_operations(document({"/a": raw}), reserved_headers=frozenset({"x-tenant"}))
+    read = read_operations(document({"/a": raw}), Configured(frozenset({"x-tenant"})))
     assert read.operations["it"].tool["inputSchema"]["properties"] == {}
 
 
@@ -353,5 +354,5 @@ def test_of_very_many_operations_the_first_ten_thousand_are_read() -> None:
 
 def test_operations_with_servers_of_their_own_need_a_base_url() -> None:
     own = document({"/a": {"get": {"servers": [{"url": "https://other.example"}]}}})
-    assert read_operations(own, own_servers=True, reserved_headers=NONE).operations == {}
-    assert len(read_operations(own, own_servers=False, reserved_headers=NONE).operations) == 1
+    assert read_operations(own, Configured(), own_servers=True).operations == {}
+    assert len(read_operations(own, Configured()).operations) == 1

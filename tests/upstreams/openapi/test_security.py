@@ -4,13 +4,14 @@ from typing import Any
 
 import pytest
 
+from tests.support.credentials import Tokens
 from tests.support.http_service import HttpService, Reply, Seen
 from tests.support.requirement import requirement
 from tests.upstreams.openapi.fixtures import document as read_from
-from tests.upstreams.openapi.test_openapi_upstream import FakeCredentials, call, document, make, supervised
+from tests.upstreams.openapi.test_openapi_upstream import call, document, make, supervised
 from wicketgate.errors import ArgsInvalid
 from wicketgate.upstreams.openapi.operations import read_operations
-from wicketgate.upstreams.openapi.security import security_notes
+from wicketgate.upstreams.openapi.security import Configured, security_notes
 
 SCHEMES: dict[str, Any] = {
     "key": {"type": "apiKey", "in": "header", "name": "api_key"},
@@ -42,9 +43,8 @@ def missing(
         x={"key": SCHEMES["key"]},
         **global_security,
     )
-    reserved = frozenset(headers.split())
-    read = read_operations(made, reserved_headers=reserved, oauth=oauth, reserved_query=frozenset(query.split()))
-    return read.operations["a"].missing
+    configured = Configured(frozenset(headers.split()), frozenset(query.split()), oauth)
+    return read_operations(made, configured).operations["a"].missing
 
 
 @requirement("UP-95")
@@ -181,7 +181,7 @@ async def test_a_401_that_the_document_does_not_speak_of_is_told_where_nothing_i
     headers: dict[str, str], oauth: bool, told: bool
 ) -> None:
     async with HttpService(lambda _: Reply(status=401)) as service:
-        upstream = make(document("a"), service.url, headers, FakeCredentials() if oauth else None)
+        upstream = make(document("a"), service.url, headers, Tokens() if oauth else None)
         async with supervised(upstream):
             [first] = (await call(upstream, "a"))["content"]
     assert ("configured at the gate" in first["text"]) is told

@@ -4,9 +4,11 @@ UP-36)."""
 import asyncio
 import base64
 import json
+import sys
 from collections import deque
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -15,6 +17,7 @@ import pytest
 
 from tests.support import python_tools
 from tests.support.requirement import requirement
+from tests.support.until import until
 from wicketgate.access.identity import Identity
 from wicketgate.errors import ArgsInvalid, HydrateFailed, UpstreamError, UpstreamTimeout, UpstreamUnavailable
 from wicketgate.fleet.member import Member
@@ -35,14 +38,14 @@ def context(caller: Caller = SILENT) -> CallContext:
 
 
 @asynccontextmanager
-async def loaded(target: str = TARGET, threads: int = 2) -> AsyncIterator[PythonUpstream]:
-    upstream = PythonUpstream("local", target, threads=threads, folder=".")
+async def loaded(
+    target: str | ToolRegistry = TARGET, threads: int = 2, folder: str = "."
+) -> AsyncIterator[PythonUpstream]:
+    upstream = PythonUpstream("local", target, threads=threads, folder=folder)
     changed = asyncio.Event()
     supervisor = asyncio.create_task(upstream.supervise(lambda name: changed.set()))
     try:
-        async with asyncio.timeout(BOUND_S):
-            while not changed.is_set() and upstream.status.phase != "down":
-                await asyncio.sleep(0.005)
+        await until(lambda: not (not changed.is_set() and upstream.status.phase != "down"))
         yield upstream
     finally:
         supervisor.cancel()
@@ -190,7 +193,7 @@ async def test_a_call_that_was_given_up_is_ended_on_the_loop() -> None:
     python_tools.cancelled.clear()
     async with loaded() as upstream:
         with pytest.raises(UpstreamTimeout):
-            await Member(upstream).call_tool("sleep", {}, context(), 0.01)
+            await Member(upstream).call_tool("hang", {}, context(), 0.01)
         async with asyncio.timeout(BOUND_S):
             await python_tools.cancelled.wait()
 
@@ -210,9 +213,7 @@ async def test_a_thread_that_was_given_up_keeps_its_place_and_is_counted_until_i
                 await call(upstream, "count", text="no room")
             assert (await call(upstream, "leave"))["isError"], "async functions need no thread"
             python_tools.release.set()
-            async with asyncio.timeout(BOUND_S):
-                while upstream.status.error:
-                    await asyncio.sleep(0.005)
+            await until(lambda: not upstream.status.error)
             assert (await call(upstream, "count", text="room"))["structuredContent"] == {"result": 4}
     finally:
         python_tools.release.set()
@@ -242,6 +243,54 @@ async def test_an_async_generator_is_a_subscription_and_never_a_tool() -> None:
     assert answer.envelope.summary == "3"
 
 
+PLAIN = """
+from os.path import join
+
+def add(a: int, b: int) -> int:
+    "Adds."
+    return a + b
+
+def twice(text: str) -> str:
+    return text * 2
+
+def _own() -> None: ...
+
+both = [twice, add]
+number = 3
+"""
+
+
+@requirement("UP-284")
+@pytest.mark.parametrize(
+    ("source", "names"),
+    [
+        ("plain_functions:add", ["add"]),
+        ("plain_functions:both", ["twice", "add"]),
+        ("plain_functions", ["add", "twice"]),
+    ],
+)
+async def test_plain_functions_are_tools(source: str, names: list[str], tmp_path: Path) -> None:
+    (tmp_path / "plain_functions.py").write_text(PLAIN)
+    try:
+        async with loaded(source, folder=str(tmp_path)) as upstream:
+            assert [tool["name"] for tool in await upstream.list_tools()] == names
+            if "add" in names:
+                assert (await call(upstream, "add", a=1, b=2))["structuredContent"] == {"result": 3}
+    finally:
+        sys.modules.pop("plain_functions", None)
+
+
+@requirement("UP-284")
+async def test_a_registry_that_the_program_has_needs_no_place() -> None:
+    async with loaded(ToolRegistry.of(lambda_free)) as upstream:
+        assert (await definition(upstream, "lambda_free"))["description"] == "Says so."
+
+
+def lambda_free() -> str:
+    """Says so."""
+    return "so"
+
+
 @requirement("UP-36")
 @pytest.mark.parametrize(
     ("target", "reason"),
@@ -254,7 +303,7 @@ async def test_an_async_generator_is_a_subscription_and_never_a_tool() -> None:
         ("tests.support.python_tools:missing", "the module tests.support.python_tools has no missing"),
         (
             "tests.support.python_tools:not_a_registry",
-            "tests.support.python_tools:not_a_registry is not a ToolRegistry of wicketgate.tools",
+            "tests.support.python_tools:not_a_registry is neither a ToolRegistry nor functions",
         ),
     ],
 )

@@ -9,10 +9,18 @@ from pydantic import Discriminator, Field, PrivateAttr, SecretStr, field_validat
 
 from wicketgate.access.approvers import MOST_APPROVERS, Need, check_by
 from wicketgate.access.conditions import Condition, condition_of
-from wicketgate.access.identity import ACTOR_PATTERN, ROLE_PREFIX, HashedKey, Identity, parse_granted, parse_permissions
+from wicketgate.access.identity import ACTOR_PATTERN, ROLE_PREFIX, HashedKey, Identity, parse_permissions
 from wicketgate.access.policy import AccessDefault, AccessPolicy, AccessRule
-from wicketgate.catalog.name_patterns import split_pattern
-from wicketgate.config.settings.base import SECTION, WORD, Section, refuse_repeats, word_or_section
+from wicketgate.access.signed_headers import FRONT
+from wicketgate.config.settings.base import (
+    SECTION,
+    WORD,
+    Granted,
+    Section,
+    ToolPattern,
+    refuse_repeats,
+    word_or_section,
+)
 from wicketgate.config.settings.issuers import IssuerSettings, TrustedHeaderSettings, refuse_doubtful_tokens
 
 _MIN_SEAL_KEY_CHARS = 32
@@ -27,7 +35,7 @@ class KeySettings(Section):
     """SHA-256 of the key, 64 hex digits. ``wicketgate key new`` prints it with the key."""
     actor: str = Field(pattern=f"^{ACTOR_PATTERN.pattern}$")
     """The actor of calls with this key: the name that quotas, approvals and runs go by."""
-    permissions: tuple[str, ...] = ("tools:*",)
+    permissions: Granted = ("tools:*",)
     """Permissions of the actor: ``tools:*``, ``tools:<namespace>:*``, ``ops:read``, or names that rules ask for."""
     roles: tuple[str, ...] = ()
     """Roles of the actor: ``lead``. Rules ask for one by ``require: ["role:lead"]``, ``approval: {by: "role:lead"}`` or
@@ -81,11 +89,6 @@ class KeySettings(Section):
                 raise ValueError(f"not a role: {role!r}") from None
         return roles
 
-    @field_validator("permissions")
-    @classmethod
-    def _well_formed(cls, permissions: tuple[str, ...]) -> tuple[str, ...]:
-        return parse_granted(permissions)
-
 
 class AuthSettings(Section):
     keys: tuple[KeySettings, ...] = ()
@@ -98,8 +101,9 @@ class AuthSettings(Section):
     trusted_headers: TrustedHeaderSettings | None = None
     """A gateway in front whose signed identity headers are accepted; without it such headers count for nothing."""
     seal_keys: tuple[SecretStr, ...] = Field(default=(), max_length=8)
-    """Seal approvals and request states: the first seals, all open. All replicas need the same ones. Without any, what
-    is sealed is void when the process ends. Empty ones are left out: an old key may come from a variable that is unset.
+    """Seal approvals and request states: the first seals, all open. All processes on one store need the same ones.
+    Without any, what is sealed is void when the service ends. Empty ones are left out: an old key may come from a
+    variable that is unset.
     """
     same_person: tuple[tuple[str, ...], ...] = ()
     """Actors that are one person, each group a list: ``[[ann, "corp:ann"]]``. Approvers are counted by persons."""
@@ -157,7 +161,7 @@ class AuthSettings(Section):
     def _one_actor_each(self) -> Self:
         names = [issuer.name for issuer in self.issuers]
         if self.trusted_headers is not None:
-            names.append(self.trusted_headers.name)
+            names.append(FRONT)
         refuse_repeats("name", names)
         for key in self.keys:
             name, colon, _ = key.actor.partition(":")
@@ -225,16 +229,12 @@ class ApprovalSettings(Section):
 class AccessRuleSettings(Section):
     """A rule for some tools. The first that fits a tool, and whose condition holds, decides."""
 
-    match: str
+    match: ToolPattern
     """The tools: ``<namespace>:<tool>`` with ``*``, ``?`` and ``[...]``. Capitals matter."""
     require: tuple[str, ...] = ()
     """Permissions and roles (``role:lead``) that a caller must have, all of them."""
     require_any: tuple[str, ...] = ()
     """Permissions and roles (``role:lead``) of which a caller must have one."""
-    resource: str = ""
-    """With *action*: the permission ``<resource>:<action>`` is required."""
-    action: str = ""
-    """See *resource*."""
     visibility: Literal["external", "internal"] = "external"
     """``internal`` hides the tools from all callers."""
     when: str | None = None
@@ -250,12 +250,6 @@ class AccessRuleSettings(Section):
     # Compiled once, since it takes longer than all else of a rule together.
     _condition: Condition | None = PrivateAttr(None)
 
-    @field_validator("match")
-    @classmethod
-    def _pattern(cls, match: str) -> str:
-        split_pattern(match)
-        return match
-
     @field_validator("require", "require_any")
     @classmethod
     def _permissions(cls, permissions: tuple[str, ...]) -> tuple[str, ...]:
@@ -265,11 +259,7 @@ class AccessRuleSettings(Section):
 
     @model_validator(mode="after")
     def _makes_sense(self) -> Self:
-        if bool(self.resource) != bool(self.action):
-            raise ValueError("resource and action belong together: the permission <resource>:<action> is required")
-        if self.resource:
-            _check_permission(f"{self.resource}:{self.action}")
-        asks = bool(self.require or self.require_any or self.resource or self.approval != "never")
+        asks = bool(self.require or self.require_any or self.approval != "never")
         if asks and (self.effect == "deny" or self.visibility == "internal"):
             raise ValueError("a rule that denies or hides a tool from everybody cannot ask for anything else")
         condition = self._condition = None if self.when is None else condition_of(self.when)
@@ -289,8 +279,6 @@ class AccessRuleSettings(Section):
             self.match,
             self.require,
             self.require_any,
-            self.resource,
-            self.action,
             self.visibility,
             self._condition,
             self.approval.asked() if isinstance(self.approval, ApprovalSettings) else self.approval,

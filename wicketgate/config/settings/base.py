@@ -2,10 +2,14 @@
 
 import re
 from collections.abc import Iterable, Mapping
+from ipaddress import ip_network
 from typing import Annotated
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, Tag
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, Tag, ValidationInfo
+
+from wicketgate.access.identity import parse_granted
+from wicketgate.catalog.name_patterns import split_pattern
 
 LOOPBACK_HOSTS = frozenset({"127.0.0.1", "::1", "localhost"})
 
@@ -48,6 +52,54 @@ def check_url(field: str, url: str) -> None:
         usable = False
     if not usable:
         raise ValueError(f"{field} must be an http:// or https:// URL with a host")
+
+
+def _web_url(url: str, info: ValidationInfo) -> str:
+    if url:
+        check_url(info.field_name or "", url)
+    return url
+
+
+def _secure_url(url: str, info: ValidationInfo) -> str:
+    parts = urlsplit(url)
+    if url and parts.scheme != "https" and parts.hostname not in LOOPBACK_HOSTS:
+        raise ValueError(f"{info.field_name} must be an https:// URL, or http:// on a loopback address")
+    return url
+
+
+def _bare_url(url: str, info: ValidationInfo) -> str:
+    parts = urlsplit(url)
+    if parts.query or parts.fragment or parts.username is not None:
+        raise ValueError(f"{info.field_name} must be a URL without user, query and fragment")
+    return url
+
+
+def _networks(addresses: tuple[str, ...]) -> tuple[str, ...]:
+    for address in addresses:
+        try:
+            ip_network(address)
+        except ValueError:
+            raise ValueError(f"{address!r} is neither an address nor a network such as 10.0.0.0/8") from None
+    return addresses
+
+
+def _pattern(match: str) -> str:
+    split_pattern(match)
+    return match
+
+
+WebUrl = Annotated[str, AfterValidator(_web_url)]
+"""A URL of http or https; or none, the empty text."""
+SecureUrl = Annotated[WebUrl, AfterValidator(_secure_url)]
+"""One of https, or on this machine."""
+BareUrl = Annotated[SecureUrl, AfterValidator(_bare_url)]
+"""Such a URL without user, query and fragment."""
+Networks = Annotated[tuple[str, ...], AfterValidator(_networks)]
+"""Addresses and networks."""
+ToolPattern = Annotated[str, AfterValidator(_pattern)]
+"""Tools as rules name them: ``<namespace>:<tool>`` with ``*``, ``?`` and ``[...]``."""
+Granted = Annotated[tuple[str, ...], AfterValidator(parse_granted)]
+"""Permissions as an operator grants them."""
 
 
 def revealed(values: Mapping[str, SecretStr]) -> dict[str, str]:

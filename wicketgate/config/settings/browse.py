@@ -4,9 +4,8 @@ from typing import Self
 
 from pydantic import field_validator, model_validator
 
-from wicketgate.catalog.name_patterns import split_pattern
 from wicketgate.catalog.words import terms
-from wicketgate.config.settings.base import Section, refuse_repeats
+from wicketgate.config.settings.base import Section, ToolPattern, refuse_repeats
 from wicketgate.gateway.learning import LearnScope
 
 _MAX_ENTRIES = 1_000
@@ -17,16 +16,10 @@ _MAX_SAID_CHARS = 200
 class SaidWordsSettings(Section):
     """The words *say* find each tool that *match* fits, as if they stood in its definition."""
 
-    match: str
+    match: ToolPattern
     """The tools: a pattern as in access rules, or an id."""
     say: tuple[str, ...]
     """Words that people use for them, at most 50 texts of at most 200 characters."""
-
-    @field_validator("match")
-    @classmethod
-    def _pattern(cls, match: str) -> str:
-        split_pattern(match)
-        return match
 
     @field_validator("say")
     @classmethod

@@ -71,9 +71,8 @@ class ModelSettings(ModelChoice):
     stall_timeout_s: Seconds = 300.0
     """Between events of the answer; keep-alives do not count."""
     attempts: int = Field(default=3, ge=1, le=10)
-    """Requests to a model that is overloaded or cannot be reached, as long as nothing of an answer has come."""
-    patience_s: float = Field(default=60.0, ge=0, le=3_600)
-    """Bound of all waits between attempts together; a single one takes at most a minute."""
+    """Requests to a model that is overloaded or cannot be reached, as long as nothing of an answer has come. All waits
+    between them take at most a minute."""
     fallbacks: tuple[FallbackSettings, ...] = Field(default=(), max_length=8)
     """Asked in this order if the model before fails before its first word; after an overflow only those with a larger
     window."""
@@ -90,11 +89,6 @@ class ResumeSettings(Section):
     """Longest time that a run goes on without a reader (``on_disconnect: continue``)."""
     run_bytes: int = Field(default=1024 * 1024, ge=64 * 1024)
     """Bytes of events that are kept of one run."""
-    total_bytes: int = Field(default=128 * 1024 * 1024, ge=1024 * 1024)
-    """Bytes of events that are kept of all runs."""
-    state_bytes: int = Field(default=4 * 1024 * 1024, ge=64 * 1024)
-    """Bytes of its conversation that are kept of one run while it goes on, so that another process can go on with it; a
-    run with more ends with its process. Not with ``storage.url: memory://``, where all of them do."""
 
 
 class EngineSettings(Section):
@@ -102,10 +96,6 @@ class EngineSettings(Section):
     """Turns that called tools; after them the run ends. None: no bound."""
     tool_timeout_s: Seconds = 30.0
     """Time for a call, unless its upstream sets another."""
-    max_parallel_tools: int = Field(default=8, ge=1, le=1_000)
-    """Calls of one turn that run at once."""
-    max_calls_per_turn: int = Field(default=128, ge=1, le=10_000)
-    """Calls of one turn beyond this number are answered with an error."""
     loop_guard: int | None = Field(default=3, ge=2)
     """Identical calls with identical results until the model gets an error instead; null turns the guard off. Calls
     that may write are always made."""
@@ -119,8 +109,6 @@ class EngineSettings(Section):
     ``storage.url``; a further one waits no longer than with ``cancel``."""
     heartbeat_s: Seconds = 15.0
     """Time between the comments that keep an idle stream open."""
-    stuck_reader_s: Seconds = 60.0
-    """Time after which a client that reads nothing is cut."""
     on_disconnect: Literal["cancel", "continue"] = "cancel"
     """Fate of a run with an Idempotency-Key that has lost its reader; a request may choose otherwise."""
     resume: ResumeSettings = ResumeSettings()

@@ -5,29 +5,19 @@ from collections.abc import Iterable
 from ipaddress import ip_network
 from itertools import permutations
 from typing import Literal, Self
-from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
-from wicketgate.access.identity import KEY_PREFIX, parse_granted
+from wicketgate.access.identity import KEY_PREFIX
 from wicketgate.access.issuer import BrowserClient, Grant, Introspection, Issuer
-from wicketgate.access.signed_headers import TrustedGateway
-from wicketgate.config.settings.base import LOOPBACK_HOSTS, Section, check_url
+from wicketgate.access.signed_headers import FRONT, TrustedGateway
+from wicketgate.config.settings.base import BareUrl, Granted, Networks, Section, SecureUrl, check_url
 
 _NAME = r"^[a-z0-9][a-z0-9-]{0,31}$"
 _SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,200}")
 _MIN_SECRET_CHARS = 32
 
 Algorithm = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA", "Ed25519"]
-
-
-def _secure(field: str, url: str) -> str:
-    """Raises ValueError for a URL that is neither https nor on this machine."""
-    check_url(field, url)
-    parts = urlsplit(url)
-    if parts.scheme != "https" and parts.hostname not in LOOPBACK_HOSTS:
-        raise ValueError(f"{field} must be an https:// URL, or http:// on a loopback address")
-    return url
 
 
 def _scope(scope: str) -> str:
@@ -39,7 +29,7 @@ def _scope(scope: str) -> str:
 class IntrospectionSettings(Section):
     """Opaque tokens are asked about (RFC 7662)."""
 
-    url: str = ""
+    url: SecureUrl = ""
     """Its URL; without it the issuer's own document says it."""
     client_id: str = Field(min_length=1)
     """The name by which the issuer knows this service."""
@@ -47,11 +37,6 @@ class IntrospectionSettings(Section):
     """By a variable: ``${INTROSPECTION_SECRET}``."""
     prefix: str = Field(default="", pattern=r"^[A-Za-z0-9._~+/-]{0,64}$")
     """The beginning of its tokens: others are not shown to it. Needed where several issuers are asked."""
-
-    @field_validator("url")
-    @classmethod
-    def _usable(cls, url: str) -> str:
-        return _secure("url", url) if url else url
 
     @field_validator("prefix")
     @classmethod
@@ -72,8 +57,6 @@ class BrowserLoginSettings(Section):
     """The name by which the issuer knows this service."""
     client_secret: SecretStr | None = None
     """By a variable: ``${LOGIN_SECRET}``."""
-    auth_method: Literal["basic", "post"] = "basic"
-    """Place of the secret: a Basic header, or the form."""
     scopes: tuple[str, ...] = ("openid",)
     """Scopes to ask for; ``openid`` is among them."""
 
@@ -84,35 +67,28 @@ class BrowserLoginSettings(Section):
 
     def made(self) -> BrowserClient:
         secret = self.client_secret.get_secret_value() if self.client_secret is not None else ""
-        return BrowserClient(self.client_id, secret, self.auth_method == "post", self.scopes)
+        return BrowserClient(self.client_id, secret, self.scopes)
 
 
 class TokenPermissionSettings(Section):
-    """Permissions of some tokens: of those with *scope*, *role* or *group*, or whose *claim* is *value* or holds it in
+    """Permissions of some tokens: of those with *scope* or *role*, or whose *claim* is *value* or holds it in
     a list; of all tokens where none of these is given."""
 
-    grant: tuple[str, ...] = Field(min_length=1)
+    grant: Granted = Field(min_length=1)
     """The permissions: ``tools:*``, ``tools:<namespace>:*``, ``ops:read``, or names that rules ask for."""
     scope: str = ""
     """A scope that the token has, in ``scope`` or ``scp``."""
     role: str = ""
     """A role that the token has, in the claim of *roles*."""
-    group: str = ""
-    """A group that the token has, in ``groups``."""
     claim: str = ""
     """The name of a claim, or names with dots between them."""
     value: str = ""
     """The value of *claim*."""
 
-    @field_validator("grant")
-    @classmethod
-    def _well_formed(cls, permissions: tuple[str, ...]) -> tuple[str, ...]:
-        return parse_granted(permissions)
-
     @model_validator(mode="after")
     def _one(self) -> Self:
-        if sum(map(bool, (self.scope, self.role, self.group, self.claim))) > 1:
-            raise ValueError("give one of scope, role, group and claim")
+        if sum(map(bool, (self.scope, self.role, self.claim))) > 1:
+            raise ValueError("give one of scope, role and claim")
         if bool(self.claim) != bool(self.value):
             raise ValueError("claim and value belong together")
         if self.scope:
@@ -120,7 +96,7 @@ class TokenPermissionSettings(Section):
         return self
 
     def made(self) -> Grant:
-        pairs = (("scope", self.scope), ("roles", self.role), ("groups", self.group), (self.claim, self.value))
+        pairs = (("scope", self.scope), ("roles", self.role), (self.claim, self.value))
         claim, value = next(((claim, value) for claim, value in pairs if value), ("", ""))
         return Grant(self.grant, claim, value)
 
@@ -130,13 +106,13 @@ class IssuerSettings(Section):
 
     name: str = Field(pattern=_NAME)
     """The beginning of its actors (``corp:ann``): lower-case letters, digits and hyphens, at most 32."""
-    issuer: str
+    issuer: BareUrl
     """The ``iss`` of its tokens, to the letter: an https:// URL, or http:// on a loopback address."""
     audience: tuple[str, ...] = Field(default=("{resource}",), min_length=1)
     """The values of ``aud``, of which a token has to hold one. ``{resource}`` is the URL of the path that is called."""
     algorithms: tuple[Algorithm, ...] = Field(default=("RS256", "ES256"), min_length=1)
     """The signatures that are accepted."""
-    jwks_uri: str = ""
+    jwks_uri: SecureUrl = ""
     """The URL of its keys; without it the issuer's own document says it."""
     introspection: IntrospectionSettings | None = None
     """The way to ask about opaque tokens; without it they are refused."""
@@ -156,16 +132,9 @@ class IssuerSettings(Section):
 
     @field_validator("issuer")
     @classmethod
-    def _usable(cls, issuer: str) -> str:
-        parts = urlsplit(_secure("issuer", issuer))
-        if parts.query or parts.fragment or parts.username is not None:
-            raise ValueError("issuer must be a URL without user, query and fragment")
+    def _given(cls, issuer: str) -> str:
+        check_url("issuer", issuer)
         return issuer
-
-    @field_validator("jwks_uri")
-    @classmethod
-    def _usable_uri(cls, url: str) -> str:
-        return _secure("jwks_uri", url) if url else url
 
     @field_validator("audience")
     @classmethod
@@ -220,26 +189,12 @@ def refuse_doubtful_tokens(issuers: Iterable[IssuerSettings]) -> None:
 class TrustedHeaderSettings(Section):
     """A gateway in front that authenticates callers, and signs who they are into headers."""
 
-    name: str = Field(default="front", pattern=_NAME)
-    """The beginning of its actors (``front:ann``): lower-case letters, digits and hyphens, at most 32."""
-    addresses: tuple[str, ...] = Field(min_length=1)
+    addresses: Networks = Field(min_length=1)
     """Addresses and networks that its connections come from: ``[10.0.0.7, 10.1.0.0/16]``."""
     secrets: tuple[SecretStr, ...] = Field(min_length=1, max_length=8)
     """Secrets of which it signs with one, 32 random characters or more each."""
-    permissions: tuple[str, ...] = ("tools:*",)
+    permissions: Granted = ("tools:*",)
     """The most that its headers can give."""
-    max_age_s: float = Field(default=60.0, gt=0, le=600)
-    """Longest time between signature and request."""
-
-    @field_validator("addresses")
-    @classmethod
-    def _networks(cls, addresses: tuple[str, ...]) -> tuple[str, ...]:
-        for address in addresses:
-            try:
-                ip_network(address)
-            except ValueError:
-                raise ValueError(f"{address!r} is neither an address nor a network such as 10.0.0.0/8") from None
-        return addresses
 
     @field_validator("secrets")
     @classmethod
@@ -249,16 +204,10 @@ class TrustedHeaderSettings(Section):
             raise ValueError(f"each secret needs {_MIN_SECRET_CHARS} random characters or more")
         return ring
 
-    @field_validator("permissions")
-    @classmethod
-    def _well_formed(cls, permissions: tuple[str, ...]) -> tuple[str, ...]:
-        return parse_granted(permissions)
-
     def made(self) -> TrustedGateway:
         return TrustedGateway(
-            self.name,
+            FRONT,
             tuple(map(ip_network, self.addresses)),
             tuple(secret.get_secret_value().encode() for secret in self.secrets),
             self.permissions,
-            self.max_age_s,
         )

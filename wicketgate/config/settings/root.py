@@ -2,23 +2,29 @@
 ``pins`` and ``plugins``."""
 
 from collections.abc import Iterator, Mapping
-from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
-from urllib.parse import urlsplit
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from wicketgate.access.policy import AccessDefault
-from wicketgate.catalog.name_patterns import split_pattern
 from wicketgate.config.settings.access import AccessRuleSettings, AuthSettings
-from wicketgate.config.settings.base import LOOPBACK_HOSTS, SECRET_NAME, Seconds, Section, check_url, refuse_repeats
+from wicketgate.config.settings.base import (
+    LOOPBACK_HOSTS,
+    SECRET_NAME,
+    BareUrl,
+    Networks,
+    Seconds,
+    Section,
+    ToolPattern,
+    refuse_repeats,
+)
 from wicketgate.config.settings.browse import BrowseSettings
 from wicketgate.config.settings.chat import EngineSettings, ModelSettings
 from wicketgate.config.settings.issuers import IssuerSettings
 from wicketgate.config.settings.upstreams import UpstreamSettings
 from wicketgate.faces.surface import MAX_ALWAYS, ResultForm
-from wicketgate.storage.fail_modes import WHY_CLOSED, FailMode, StateKind
+from wicketgate.storage.fail_modes import USUAL, FailMode, StateKind
 from wicketgate.storage.redis.url import RedisPlace, is_redis, read_url
 
 _MAX_RULES = 1_000
@@ -31,13 +37,11 @@ class ServerSettings(Section):
     ``auth.issuers``."""
     port: int = Field(default=8080, ge=0, le=65_535)
     """Port to listen on; 0 takes a free one."""
-    public_url: str = ""
+    public_url: BareUrl = ""
     """The URL at which clients reach this service, as issuers know it: ``https://gate.example.com``. Tokens are issued
     for it; it is never taken from a request."""
     max_body_bytes: int = Field(default=10 * 1024 * 1024, ge=1024)
     """A longer request is refused with 413."""
-    max_body_values: int = Field(default=50_000, ge=1_000)
-    """Values in the JSON of a body: what reading it costs, and in one piece."""
     start_deadline_s: Seconds = 10.0
     """Longest wait of readiness for upstreams that have neither connected nor failed."""
     drain_s: float = Field(default=1.0, ge=0, le=3_600)
@@ -48,13 +52,10 @@ class ServerSettings(Section):
     """``debug`` also shows what stdio servers write to stderr."""
     log_format: Literal["auto", "text", "json"] = "auto"
     """``auto`` is text where the log goes to a terminal, JSON elsewhere."""
-    body_timeout_s: Seconds = 60.0
-    """Longest wait for the body of a request, in all."""
     max_connections: int | None = Field(default=None, ge=1)
-    """None: half of the files that the process may open, at most 10,000."""
-    max_connections_per_address: int | None = Field(default=None, ge=1)
-    """None: three quarters of all. It does not hold for *trusted_proxies*."""
-    trusted_proxies: tuple[str, ...] = ()
+    """None: half of the files that the process may open, at most 10,000. One address may have three quarters of them,
+    unless it is one of *trusted_proxies*."""
+    trusted_proxies: Networks = ()
     """Addresses and networks whose ``X-Forwarded-For`` or ``Forwarded`` names the client."""
     allowed_hosts: tuple[str, ...] = ()
     """Names in Host headers that are accepted besides loopback names, addresses and *host*. ``:*`` at the end stands
@@ -66,26 +67,8 @@ class ServerSettings(Section):
 
     @field_validator("public_url")
     @classmethod
-    def _public(cls, url: str) -> str:
-        if not url:
-            return url
-        check_url("public_url", url)
-        parts = urlsplit(url)
-        if parts.query or parts.fragment or parts.username is not None:
-            raise ValueError("public_url must be a URL without user, query and fragment")
-        if parts.scheme != "https" and parts.hostname not in LOOPBACK_HOSTS:
-            raise ValueError("public_url must be an https:// URL, or http:// on a loopback address")
+    def _joinable(cls, url: str) -> str:
         return url.rstrip("/")
-
-    @field_validator("trusted_proxies")
-    @classmethod
-    def _networks(cls, proxies: tuple[str, ...]) -> tuple[str, ...]:
-        for proxy in proxies:
-            try:
-                ip_network(proxy)
-            except ValueError:
-                raise ValueError(f"{proxy!r} is neither an address nor a network such as 10.0.0.0/8") from None
-        return proxies
 
 
 FaceName = Literal["gateway", "transparent", "registry", "namespaced"]
@@ -99,7 +82,7 @@ class McpSettings(Section):
     result: ResultForm = "text"
     """The default form of results of the three tools over MCP: ``text`` as a model reads it, ``json`` for programs, or
     ``both``."""
-    always: tuple[str, ...] = Field(default=(), max_length=MAX_ALWAYS)
+    always: tuple[ToolPattern, ...] = Field(default=(), max_length=MAX_ALWAYS)
     """Tools that clients are shown next to the three, with their schemas: at most 20 patterns as in access rules, or
     ids. Of the tools that they match, the first 20 are listed."""
     cache_stable: bool = False
@@ -107,24 +90,14 @@ class McpSettings(Section):
     direct: bool = True
     """Calls, lists of tools and pings over HTTP are answered without the server of MCP's SDK where that is the same for
     their client, at a fraction of the time. False: every request goes through that server."""
-    max_sessions: int = Field(default=2_000, ge=1)
-    """Sessions of the handshake era at a face, in each process. One ends when its client ends it, or after half an hour
-    without a request."""
-    max_sessions_per_actor: int | None = Field(default=None, ge=1)
-    """Those of one actor at a face in all processes that share ``storage.url``. None shares those of each process by
+    max_streams_per_actor: int | None = Field(default=None, ge=1)
+    """Streams on which clients of one actor listen, at a face in each process. None shares the 4,096 of each face by
     what each actor holds there (``access/shares.py``)."""
     max_calls: int = Field(default=512, ge=1)
     """Requests under way at ``/mcp`` and ``/operations`` together, in each process."""
     max_calls_per_actor: int | None = Field(default=None, ge=1)
     """Those of one actor in all processes that share ``storage.url``. None shares those of each process by what each
     actor holds there."""
-
-    @field_validator("always")
-    @classmethod
-    def _patterns(cls, patterns: tuple[str, ...]) -> tuple[str, ...]:
-        for pattern in patterns:
-            split_pattern(pattern)
-        return patterns
 
 
 class TaskSettings(Section):
@@ -139,8 +112,6 @@ class TaskSettings(Section):
     actor holds there."""
     keep_s: float = Field(default=900.0, gt=0, le=86_400)
     """The result of an ended call is kept so long for its client."""
-    keep_bytes: int = Field(default=256 * 1024 * 1024, ge=16 * 1024 * 1024)
-    """Of the results that outlive their process, in all processes that share ``storage.url``; half of one actor."""
     longest_s: Seconds = 3_600.0
     """Time for a call that its server goes on with as a task, or that reports progress again and again, in place of
     ``timeout_s`` of the upstream if that is shorter."""
@@ -155,50 +126,21 @@ OpenOrClosed = Literal["open", "closed"]
 
 
 class StorageFailSettings(Section):
-    """Each kind of state while the store of *url* cannot be used. ``open``: each process goes on with what it counts
-    and remembers itself. ``closed``: what needs the state is refused, or done without where nothing needs it."""
+    """Kinds of state while the store of *url* cannot be used. ``open``: each process continues with what it counts and
+    remembers itself. ``closed``: what needs the state is refused, or done without where nothing needs it."""
 
-    claims: Literal["closed"] = "closed"
-    """Calls that may write and belong to a run with a key. Cannot be open: such a call could run twice."""
-    approvals: Literal["closed"] = "closed"
-    """Calls that were approved. Cannot be open: an approval could be used at several processes."""
-    runs: Literal["closed"] = "closed"
-    """New runs with an ``Idempotency-Key``. Cannot be open: the same key could start a run at two processes."""
-    sessions: OpenOrClosed = "closed"
-    """Handshake sessions of ``/mcp``. ``open``: a process opens them and serves those that it has, which others do
-    not know."""
     quotas: OpenOrClosed = "open"
-    """``open``: an actor may run what its quota allows at each process, which knows what it let through before.
+    """``open``: an actor may run what its quota allows at each process, which counts what it admitted before.
     ``closed``: nothing that has a quota runs."""
     places: OpenOrClosed = "open"
-    """Streams, calls and sessions where ``..._per_actor`` limits an actor. ``open``: each process counts its own.
+    """Streams and calls where ``..._per_actor`` limits an actor. ``open``: each process counts its own.
     ``closed``: nothing new begins that has such a limit."""
-    seen_cards: OpenOrClosed = "open"
-    """``closed``: cards that were shown meanwhile count as new."""
     learned_words: OpenOrClosed = "open"
-    """``open``: what is learned meanwhile is kept by the process, and written later. ``closed``: it is forgotten."""
-    cached_results: OpenOrClosed = "open"
-    """``closed``: no result is given again, each call goes to its server."""
-    artifacts: Literal["partial"] = "partial"
-    """Results are given without what would have been kept of them, whatever else is set."""
-
-    @field_validator("claims", "approvals", "runs", mode="before")
-    @classmethod
-    def _at_most_once(cls, mode: object, info: ValidationInfo) -> object:
-        for kind, why in WHY_CLOSED.items():
-            if kind == info.field_name and mode != "closed":
-                raise ValueError(f"can only be closed: {why}")
-        return mode
-
-    @field_validator("artifacts", mode="before")
-    @classmethod
-    def _partial(cls, mode: object) -> object:
-        if mode != "partial":
-            raise ValueError("can only be partial: what was not kept cannot be had, and the rest of a result is given")
-        return mode
+    """``open``: each process keeps what it learns, and writes it later. ``closed``: it is forgotten."""
 
     def modes(self) -> dict[StateKind, FailMode]:
-        return self.model_dump()  # type: ignore[return-value]
+        """Returns the mode of every kind of state, those without a setting included."""
+        return {**USUAL, "quotas": self.quotas, "places": self.places, "learned_words": self.learned_words}
 
 
 class StorageSettings(Section):
@@ -245,6 +187,11 @@ class StorageSettings(Section):
         return Path(self.url.removeprefix(_SQLITE)) if self.url.startswith(_SQLITE) else None
 
     @property
+    def is_shared(self) -> bool:
+        """True if what is stored outlives this process, and other processes may share it."""
+        return self.sqlite_file is not None or self.redis_place is not None
+
+    @property
     def redis_place(self) -> RedisPlace | None:
         """None if the store is no Redis."""
         return read_url(self.url) if is_redis(self.url) else None
@@ -273,7 +220,8 @@ class PinSettings(Section):
 
 
 class QuotaSettings(Section):
-    """Executions in any sixty seconds. *per_tool* goes by tool id, which may hold ``*``; the first match counts."""
+    """Executions a minute, in an approximate window (ACCESS-320). *per_tool* is by tool id, which may hold ``*``; the
+    first match counts."""
 
     per_actor: int | None = Field(default=None, ge=0)
     """Executions of each actor."""
@@ -325,7 +273,7 @@ class PluginsSettings(Section):
 
 
 class Settings(Section):
-    """The whole configuration. Read by ``load_settings``, or made directly where there is no file.
+    """The whole configuration: from a file with ``load``, from what a file may hold with ``from_dict``.
 
     Every value is required or has a default that is safe.
     """
@@ -365,6 +313,22 @@ class Settings(Section):
     harm."""
     from_file: Path | None = Field(default=None, exclude=True, repr=False)
     """The file that was read."""
+
+    @classmethod
+    def load(cls, path: str | Path | None = None) -> "Settings":
+        """Reads the file at *path*, under the variables of the environment that override it, as ``wicketgate serve``
+        does. None: without a file. Raises ConfigError, one line per fault."""
+        from wicketgate.config.settings_file import load_settings
+
+        return load_settings(None if path is None else Path(path))
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "Settings":
+        """Accepts the content of a configuration file, including ``mcpServers`` and ``${VAR}``. Variables override
+        nothing. Raises ConfigError, one line per fault."""
+        from wicketgate.config.settings_file import settings_from
+
+        return settings_from(values)
 
     @field_validator("access")
     @classmethod
@@ -407,8 +371,8 @@ class Settings(Section):
 
     def exchanged_issuer(self, upstream: UpstreamSettings) -> IssuerSettings | None:
         """The issuer whose tokens *upstream* exchanges; None if it names none of them, or none of several."""
-        assert upstream.oauth is not None and upstream.oauth.exchange is not None
-        wanted, issuers = upstream.oauth.exchange.issuer, self.auth.issuers
+        assert upstream.exchange is not None
+        wanted, issuers = upstream.exchange.issuer, self.auth.issuers
         found = [issuer for issuer in issuers if issuer.name == wanted] if wanted else issuers
         return found[0] if len(found) == 1 else None
 

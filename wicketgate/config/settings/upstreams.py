@@ -5,9 +5,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Literal, Self
 from urllib.parse import quote_plus, unquote, unquote_plus, urlsplit
 
-from pydantic import AfterValidator, Field, PrivateAttr, SecretStr, ValidationInfo, field_validator, model_validator
+from pydantic import AfterValidator, Field, PrivateAttr, SecretStr, field_validator, model_validator
 
-from wicketgate.config.settings.base import LOOPBACK_HOSTS, Seconds, Section, check_url, is_secret_name, revealed
+from wicketgate.config.settings.base import (
+    Seconds,
+    Section,
+    SecureUrl,
+    WebUrl,
+    check_url,
+    is_secret_name,
+    revealed,
+)
 from wicketgate.upstreams.openapi.document import is_base_url
 
 
@@ -20,8 +28,6 @@ class RetrySettings(Section):
 
     attempts: int = Field(default=2, ge=1, le=10)
     """The most times that a call is sent."""
-    base_s: float = Field(default=0.5, ge=0, le=60)
-    """The first pause; the next ones are longer."""
     declared_safe: bool = False
     """Your word that the hints of this server are true: calls of tools that it declares read-only and idempotent are
     repeated too."""
@@ -46,15 +52,11 @@ class BreakerSettings(Section):
     """Sends no calls of an actor after *failures* in a row to reach the server or to get an answer; 0 turns it off.
     Those of several actors, or of one and our own ping, end the calls of all.
 
-    One call, or our ping, tries again after a pause that doubles up to *max_pause_s*.
+    One call, or our ping, tries again after a pause of a second, which doubles up to 30 s.
     """
 
     failures: int = Field(default=5, ge=0, le=1_000)
     """Failures in a row after which no call is sent; 0 turns the breaker off."""
-    pause_s: Seconds = 1.0
-    """The first pause, which doubles."""
-    max_pause_s: Seconds = 30.0
-    """The longest pause."""
 
 
 def _readable_key(key: SecretStr | None) -> SecretStr | None:
@@ -82,7 +84,6 @@ _OF_CALLS = {
     "tolerant_args",
     "read_only",
     "max_concurrent",
-    "max_queued",
     "breaker",
 }
 
@@ -96,7 +97,7 @@ class ExchangeSettings(Section):
     by: Literal["token", "id_jag"] = "token"
     """``token``: the issuer exchanges the caller's access token for one of the server's (RFC 8693). ``id_jag``: it
     gives an assertion about the caller, for which the server's own issuer, *oauth.issuer*, gives a token."""
-    token_url: str = ""
+    token_url: SecureUrl = ""
     """The issuer's token endpoint; without it, its own metadata is asked."""
     client_id: str = Field(min_length=1)
     """The name by which the issuer knows this client."""
@@ -110,18 +111,6 @@ class ExchangeSettings(Section):
     """Place of the client secret: a Basic header, or the form; or a signature in its place."""
     audience: str = ""
     """With ``by: token``: the server as the issuer knows it, where it wants ``audience``."""
-    or_login: bool = False
-    """True: callers without a token, or whose token the issuer does not exchange, connect an account in a browser."""
-
-    @field_validator("token_url")
-    @classmethod
-    def _usable(cls, url: str) -> str:
-        if url:
-            check_url("token_url", url)
-            parts = urlsplit(url)
-            if parts.scheme != "https" and parts.hostname not in LOOPBACK_HOSTS:
-                raise ValueError("token_url must be an https:// URL, or http:// on a loopback address")
-        return url
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
@@ -139,11 +128,11 @@ class OAuthSettings(Section):
     client credentials. Without it the server says who its issuer is, and ``wicketgate login NAME`` logs in there once,
     in a browser; with ``grant: client_credentials`` nobody has to."""
 
-    token_url: str = ""
+    token_url: WebUrl = ""
     """The URL of the token endpoint. Without it, the server's own metadata is asked."""
     grant: Literal["login", "client_credentials"] = "login"
     """Without *token_url*: log in as a person, or as the client itself."""
-    issuer: str = ""
+    issuer: WebUrl = ""
     """The issuer at which *client_id* is registered, or the one to take. One that does not promise ``iss`` has to be
     named here."""
     client_id: str = ""
@@ -174,13 +163,6 @@ class OAuthSettings(Section):
     takes; with *token_url* a Basic header."""
     exchange: ExchangeSettings | None = None
     """For ``credentials: exchange``."""
-
-    @field_validator("token_url", "issuer")
-    @classmethod
-    def _usable(cls, url: str, info: ValidationInfo) -> str:
-        if url:
-            check_url(info.field_name or "", url)
-        return url
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
@@ -236,10 +218,9 @@ class UpstreamSettings(Section):
     """Variables for *command*, besides HOME, PATH and the like."""
     cwd: str | None = None
     """The working directory of *command*; for *python*, a further folder in which to look for the module."""
-    per_worker: bool = False
-    """True: with ``serve --workers`` each worker runs *command* for itself, instead of one process for all."""
-    python: str = Field(default="", pattern=r"^$|^[A-Za-z_][\w.]*:[A-Za-z_][\w.]*$")
-    """``package.module:registry``; ``wicketgate.tools`` explains registries."""
+    python: str = Field(default="", pattern=r"^$|^[A-Za-z_][\w.]*(:[A-Za-z_][\w.]*)?$")
+    """``package.module:name``, the name of a ``ToolRegistry``, a function or a list of functions; ``package.module``
+    stands for all public functions of a module."""
     threads: int = Field(default=8, ge=1, le=256)
     """Threads for the functions of *python* that are not async."""
     url: str = ""
@@ -264,11 +245,10 @@ class UpstreamSettings(Section):
     """``user``: the server at *url* is called with each caller's own account, which they connect in a browser;
     ``shared``: with the gateway's own credential, if there is one. ``exchange``: with a token for which the caller's
     own was exchanged, by ``oauth.exchange``."""
-    max_user_sessions: int = Field(default=200, ge=1, le=10_000)
-    """With ``credentials: user`` and ``exchange``: accounts that have a session at once. The longest idle gives way."""
-    era: Literal["auto", "2025-11-25", "2026-07-28"] = "auto"
-    """The era of MCP in which it is spoken to: ``2025-11-25``, with a handshake, in the newest version up to this one
-    that it knows; ``2026-07-28``, without; ``auto``, the newer one if it knows that."""
+    era: Literal["client", "2025-11-25", "2026-07-28"] = "client"
+    """The era of MCP in which it is called. ``client``: 2026-07-28 if it supports that; over HTTP, a call whose client
+    can be asked while it runs uses a second session, with a handshake. ``2025-11-25``: only with a handshake, in the
+    newest version up to this one that it supports. ``2026-07-28``: only without."""
     forward: tuple[Literal["sampling", "roots"], ...] = ()
     """Capabilities of clients that it may use while it runs a call: *sampling*, the client's model; *roots*, the names
     of the client's folders. Questions to a person (elicitation) are always passed on."""
@@ -290,9 +270,7 @@ class UpstreamSettings(Section):
     cache: CacheSettings = CacheSettings()
     """Keeps results of read-only tools."""
     max_concurrent: int = Field(default=64, ge=1, le=10_000)
-    """Calls at once; up to *max_queued* wait for a slot, within their deadline."""
-    max_queued: int = Field(default=256, ge=0, le=100_000)
-    """Calls that wait for a slot; one more is refused."""
+    """Calls at once; up to 256 wait for a slot, within their deadline, and one more is refused."""
     breaker: BreakerSettings = BreakerSettings()
     """Spares a server that does not answer."""
     tolerant_args: bool = False
@@ -343,8 +321,6 @@ class UpstreamSettings(Section):
         self._check_exchange()
         if self.is_per_user:
             self._check_user()
-        elif self.max_user_sessions != type(self).model_fields["max_user_sessions"].default:
-            raise ValueError("max_user_sessions belongs to credentials: user and exchange")
         if self.oauth is not None and "authorization" in map(str.lower, self.headers):
             raise ValueError("headers.Authorization and oauth are two credentials for one header; give one of them")
         if self.oauth is not None and self.openapi and not self.oauth.token_url:
@@ -369,7 +345,7 @@ class UpstreamSettings(Section):
 
     def _check_exchange(self) -> None:
         """Raises ValueError unless ``exchange`` is there where it is needed, and whole."""
-        exchange = self.oauth.exchange if self.oauth is not None else None
+        exchange = self.exchange
         if (self.credentials == "exchange") != (exchange is not None):
             raise ValueError("credentials: exchange and oauth.exchange belong together")
         if self.oauth is None or exchange is None:
@@ -382,6 +358,11 @@ class UpstreamSettings(Section):
             raise ValueError("oauth.exchange by id_jag needs oauth.client_secret, or oauth.private_key")
 
     @property
+    def exchange(self) -> ExchangeSettings | None:
+        """``oauth.exchange``, if there is one."""
+        return self.oauth.exchange if self.oauth is not None else None
+
+    @property
     def is_per_user(self) -> bool:
         """True if each caller has sessions of its own."""
         return self.credentials != "shared"
@@ -389,8 +370,7 @@ class UpstreamSettings(Section):
     @property
     def connects_users(self) -> bool:
         """True if callers connect their accounts in a browser."""
-        exchange = self.oauth.exchange if self.oauth is not None else None
-        return self.credentials == "user" or (exchange is not None and exchange.or_login)
+        return self.credentials == "user"
 
     @property
     def needs_operator_login(self) -> bool:
@@ -403,8 +383,7 @@ class UpstreamSettings(Section):
     @property
     def needs_id_tokens(self) -> bool:
         """True if callers log in with a browser at the issuer of their tokens: the exchange needs an ID token."""
-        exchange = self.oauth.exchange if self.oauth is not None else None
-        return exchange is not None and exchange.by == "id_jag"
+        return self.exchange is not None and self.exchange.by == "id_jag"
 
     def same_session(self, other: "UpstreamSettings") -> bool:
         """True if a session made for *other* can stay: they differ in settings of single calls at most."""
@@ -485,7 +464,6 @@ _KINDS = ("command", "url", "openapi", "python")
 _BELONGS_TO: Mapping[str, tuple[str, ...]] = {
     "env": ("command",),
     "cwd": ("command", "python"),
-    "per_worker": ("command",),
     "threads": ("python",),
     "transport": ("url",),
     "instructions": ("command", "url"),
@@ -497,7 +475,6 @@ _BELONGS_TO: Mapping[str, tuple[str, ...]] = {
     "query": ("openapi",),
     "oauth": ("url", "openapi"),
     "credentials": ("url",),
-    "max_user_sessions": ("url",),
 }
 
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")

@@ -5,7 +5,6 @@ Clients of 2026-07-28 get them on the stream of ``subscriptions/listen``, older 
 """
 
 import asyncio
-from collections import Counter
 from collections.abc import Callable, Collection
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -25,22 +24,17 @@ from mcp.server.subscriptions import (
     ServerEvent,
     ToolsListChanged,
 )
-from mcp.shared.exceptions import MCPError
 
-from wicketgate.access.shares import full_scope
-from wicketgate.faces.mcp.caller import connection_of
-from wicketgate.faces.mcp.exchange import within_exchange
-from wicketgate.faces.mcp.opening import check_small
-
-# The endpoint puts a function under this key of the ASGI scope that stops counting the request as a call under way.
-COUNTED = "wicketgate.counted"
+from wicketgate.access.shares import ShareRefused, Shares, too_many_text
+from wicketgate.faces.mcp.request import COUNTED, RpcError, check_small, within_exchange
+from wicketgate.faces.mcp.sdk_caller import connection_of
+from wicketgate.faces.mcp.server import MAX_STREAMS
 
 Ctx = ServerRequestContext[Any, Any]
 May = Callable[[], bool]
 
 _SLOW_S = 1.0
 _MAX_PENDING = 10_000
-_MAX_STREAMS = 4_096
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +78,11 @@ class _Bus(InMemorySubscriptionBus):
 class Announcer:
     """The notifications of one face, sent while ``run`` runs."""
 
-    def __init__(self, actor_of: Callable[[Ctx], str], max_streams_per_actor: int | None) -> None:
+    def __init__(self, actor_of: Callable[[Ctx], str], streams: Shares) -> None:
         self._actor_of = actor_of
-        self._max_streams_per_actor = max_streams_per_actor
         self._bus = _Bus()
-        self._handler = ListenHandler(self._bus, max_subscriptions=_MAX_STREAMS)
-        self._streams: Counter[str] = Counter()
+        self._handler = ListenHandler(self._bus, max_subscriptions=MAX_STREAMS)
+        self._streams = streams
         self._sessions: dict[Connection, dict[str, _Subscription]] = {}
         self._listening: dict[anyio.CancelScope, May] = {}
         self._actors: dict[Connection, str] = {}
@@ -103,24 +96,29 @@ class Announcer:
         ``recheck`` finds *may* false. The streams are shared among actors."""
         check_small(ctx)
         actor = self._actor_of(ctx)
-        full = full_scope(self._streams[actor], self._streams.total(), _MAX_STREAMS, self._max_streams_per_actor)
-        if full is not None:
-            raise MCPError(t.INTERNAL_ERROR, f"Too many open streams{' of this actor' if full == 'actor' else ''}")
+        try:
+            lease = await self._streams.take(actor)
+        except ShareRefused as full:
+            raise RpcError(t.INTERNAL_ERROR, too_many_text("open streams", full.scope)) from None
+        try:
+            return await self._listen(ctx, params, may, actor)
+        finally:
+            self._streams.give_back(lease)
+
+    async def _listen(
+        self, ctx: Ctx, params: t.SubscriptionsListenRequestParams, may: May, actor: str
+    ) -> t.SubscriptionsListenResult:
         if ctx.request is not None:
             ctx.request.scope[COUNTED]()
-        self._streams[actor] += 1
         _listener.set(actor)
         try:
             with anyio.CancelScope() as scope, within_exchange(ctx):
                 self._listening[scope] = may
                 return await self._handler(ctx, params)
-            # The last frame: the client may listen anew, and learns what it may still hear of.
+            # The last frame: the client may listen again, and learns what it may still hear of.
             return t.SubscriptionsListenResult.model_validate({"_meta": {SUBSCRIPTION_ID_META_KEY: ctx.request_id}})
         finally:
             self._listening.pop(scope, None)
-            self._streams[actor] -= 1
-            if not self._streams[actor]:
-                del self._streams[actor]
 
     def recheck(self) -> None:
         """Call it when access rules have changed: what clients may no longer know of is not announced to them."""

@@ -10,16 +10,20 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 import msgspec
-import pydantic_core
 
-from wicketgate.faces.mcp.kept_sessions import KeptSession
+from wicketgate.faces.mcp.fit import ICON
+from wicketgate.faces.mcp.session_tokens import McpSession
+from wicketgate.mcp_names import LATEST_HANDSHAKE_VERSION
 
 MODERN = "2026-07-28"
 HANDSHAKE = frozenset({"2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"})
 UNNAMED = "2025-03-26"
 """The version of a request that names none, and belongs to no session."""
 
-Method = Literal["tools/call", "tools/list", "ping"]
+_MODERN = frozenset({"tools/call", "tools/list"})
+"""The methods of the newer era."""
+
+Method = Literal["tools/call", "tools/list", "ping", "initialize", "notifications/initialized"]
 
 _SESSION = b"mcp-session-id"
 _ROUTING = (b"mcp-protocol-version", b"mcp-method", b"mcp-name", _SESSION)
@@ -37,9 +41,6 @@ _INFO = f"{_RESERVED}clientInfo"
 _ENVELOPE = frozenset({_VERSION, _CAPABILITIES, _INFO})
 _PROGRESS = "progressToken"
 
-_MANY = 200
-"""Brackets that a message may open and be surely not too deep for the SDK's parser of messages in sessions."""
-
 _NONE: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -56,9 +57,10 @@ class Head(msgspec.Struct, frozen=True):
 
 class DirectRequest(msgspec.Struct):
     """Implements McpRequest for a request that is taken. *capabilities* are the client's. *name* and *arguments* are
-    those of ``tools/call``, *cursor* that of ``tools/list``."""
+    those of ``tools/call``, *cursor* that of ``tools/list``. *id* is None for ``notifications/initialized``.
+    *protocol_version* is the one agreed on, by ``initialize`` too."""
 
-    id: int | str
+    id: int | str | None
     method: Method
     params: Mapping[str, Any]
     protocol_version: str
@@ -74,80 +76,82 @@ class DirectRequest(msgspec.Struct):
         return self.params.get("_meta")
 
 
-class _Params(msgspec.Struct, forbid_unknown_fields=True):
-    meta: dict[str, Any] | None = msgspec.field(default=None, name="_meta")
-    name: str | None = None
-    arguments: dict[str, Any] | None = None
-    cursor: str | None = None
+def _part(**members: Any) -> Any:
+    """The type of an object, of which each member may be missing. Others are passed over, as by the SDK."""
+    return msgspec.defstruct("Part", [(name, kind | None, None) for name, kind in members.items()], omit_defaults=True)
 
 
-class _Message(msgspec.Struct, forbid_unknown_fields=True):
-    jsonrpc: Literal["2.0"]
-    id: int | str
-    method: Method
-    params: _Params = msgspec.field(default_factory=_Params)
-
-
-class _Flag(msgspec.Struct):
-    """A capability that says no more than that it is there."""
-
-
-class _Elicitation(msgspec.Struct, omit_defaults=True):
-    form: _Flag | None = None
-    url: _Flag | None = None
-
-
-class _Sampling(msgspec.Struct, omit_defaults=True):
-    context: _Flag | None = None
-    tools: _Flag | None = None
-
-
-class _Roots(msgspec.Struct, omit_defaults=True):
-    list_changed: bool | None = msgspec.field(default=None, name="listChanged")
-
-
-class _TaskOfSampling(msgspec.Struct, omit_defaults=True):
-    create: _Flag | None = msgspec.field(default=None, name="createMessage")
-
-
-class _TaskOfElicitation(msgspec.Struct, omit_defaults=True):
-    create: _Flag | None = None
-
-
-class _TaskRequests(msgspec.Struct, omit_defaults=True):
-    sampling: _TaskOfSampling | None = None
-    elicitation: _TaskOfElicitation | None = None
-
-
-class _Tasks(msgspec.Struct, omit_defaults=True):
-    list: _Flag | None = None
-    cancel: _Flag | None = None
-    requests: _TaskRequests | None = None
-
-
-class _Declared(msgspec.Struct, omit_defaults=True):
-    """The capabilities of the protocol. What else a client declares is passed over, as by the SDK."""
-
-    experimental: dict[str, dict[str, Any]] | None = None
-    sampling: _Sampling | None = None
-    elicitation: _Elicitation | None = None
-    roots: _Roots | None = None
-    extensions: dict[str, dict[str, Any]] | None = None
-    tasks: _Tasks | None = None
+_FLAG = msgspec.defstruct("Flag", [])
+"""A capability that says no more than that it is there."""
+_BY_NAME = dict[str, dict[str, Any]]
+_TASKS = _part(sampling=_part(createMessage=_FLAG), elicitation=_part(create=_FLAG))
+_DECLARED = _part(
+    experimental=_BY_NAME,
+    sampling=_part(context=_FLAG, tools=_FLAG),
+    elicitation=_part(form=_FLAG, url=_FLAG),
+    roots=_part(listChanged=bool),
+    extensions=_BY_NAME,
+    tasks=_part(list=_FLAG, cancel=_FLAG, requests=_TASKS),
+)
+"""The capabilities of the protocol."""
 
 
 class _Info(msgspec.Struct):
-    """The words of a client about itself. One that shows a picture goes to the SDK, which reads that closely."""
+    """The words of a client about itself."""
 
     name: str
     version: str
     title: str | None = None
     description: str | None = None
     website: str | None = msgspec.field(default=None, name="websiteUrl")
-    icons: None = None
+    icons: list[ICON] | None = None  # type: ignore[valid-type]
 
 
-_message = msgspec.json.Decoder(_Message).decode
+class _Params(msgspec.Struct, forbid_unknown_fields=True):
+    meta: dict[str, Any] | None = msgspec.field(default=None, name="_meta")
+
+
+class _CallParams(_Params, kw_only=True):
+    name: str
+    arguments: dict[str, Any] | None = None
+
+
+class _ListParams(_Params):
+    cursor: str | None = None
+
+
+class _OpeningParams(_Params, kw_only=True, rename="camel"):
+    protocol_version: str
+    capabilities: dict[str, Any]
+    client_info: _Info
+
+
+class _Message(msgspec.Struct, forbid_unknown_fields=True, tag_field="method", kw_only=True):
+    jsonrpc: Literal["2.0"]
+    params: _Params = msgspec.field(default_factory=_Params)
+
+
+class _Opened(_Message, tag="notifications/initialized"):
+    """It has no id."""
+
+
+class _Ping(_Message, tag="ping", kw_only=True):
+    id: int | str
+
+
+class _Call(_Ping, tag="tools/call", kw_only=True):
+    params: _CallParams
+
+
+class _List(_Ping, tag="tools/list", kw_only=True):
+    params: _ListParams = msgspec.field(default_factory=_ListParams)
+
+
+class _Opening(_Ping, tag="initialize", kw_only=True):
+    params: _OpeningParams
+
+
+_message = msgspec.json.Decoder(_Call | _List | _Ping | _Opening | _Opened).decode
 
 
 def head_of(headers: Iterable[tuple[bytes, bytes]]) -> Head | None:
@@ -161,7 +165,7 @@ def head_of(headers: Iterable[tuple[bytes, bytes]]) -> Head | None:
         elif key.startswith(_PARAM):
             return None
     given, accepted = read.get(b"content-type", b""), read.get(b"accept", b"")
-    if (given, accepted) != _USUAL and not (_is_json(given) and _takes_both(accepted)):
+    if (given, accepted) != _USUAL and not (is_json(given) and accepted_types(accepted) == (True, True)):
         return None
     version, method, name, session = [read[key].strip().decode("latin-1") if key in read else "" for key in _ROUTING]
     more: dict[str, str] = {}
@@ -175,33 +179,35 @@ def head_of(headers: Iterable[tuple[bytes, bytes]]) -> Head | None:
     return Head(version, "", "", session or None, {**more, "mcp-session-id": session} if session else more)
 
 
-def taken(head: Head, body: bytes, session: KeptSession | None, request: Any) -> DirectRequest | None:
+def taken(head: Head, body: bytes, session: McpSession | None, request: Any) -> DirectRequest | None:
     """Returns the request in *body* if it is taken; None if it goes to the SDK's server. *session* is the one that
     *head* names, None if it names none; *request* the HTTP side."""
     if session is None and head.version != MODERN:
-        session = KeptSession("", "", head.version or UNNAMED, _NONE)
+        session = McpSession("", head.version or UNNAMED, _NONE)
     try:
         message = _message(body)
-        if session is not None and body.count(b"{") + body.count(b"[") > _MANY:
-            pydantic_core.from_json(body)  # what is too deep for it goes to the SDK
-        params = message.params
-        capabilities = _of_envelope(head, message) if session is None else _of_session(session, params.meta)
+        method: Any = message.__struct_config__.tag
+        capabilities = _of_envelope(head, method, message) if session is None else _of_session(head, session, message)
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return None
-    if capabilities is None or not _has_its_params(message.method, params):
+    if capabilities is None:
         return None
-    return DirectRequest(
-        message.id,
-        message.method,
-        _params_of(message),
-        head.version if session is None else session.version,
-        capabilities,
-        request,
-        params.name or "",
-        params.arguments,
-        params.cursor,
-        "" if session is None else session.log_level,
-    )
+    meta: Mapping[str, Any] = _NONE if message.params.meta is None else {"_meta": message.params.meta}
+    version, log_level = (head.version, "") if session is None else (session.version, session.log_level)
+    id = getattr(message, "id", None)
+    asked = DirectRequest(id, method, meta, version, capabilities, request, log_level=log_level)
+    match message:
+        case _Call(params=call):
+            asked.name, asked.arguments = call.name, call.arguments
+            asked.params = {"name": call.name, "arguments": call.arguments, **meta}
+        case _List(params=listing):
+            asked.cursor = listing.cursor
+        case _Opening(params=opening):
+            client = {"name": opening.client_info.name, "version": opening.client_info.version}
+            asked.params = {"capabilities": capabilities, "clientInfo": client, **meta}
+            known = opening.protocol_version in HANDSHAKE
+            asked.protocol_version = opening.protocol_version if known else LATEST_HANDSHAKE_VERSION
+    return asked
 
 
 def names_header(schema: object) -> bool:
@@ -211,30 +217,12 @@ def names_header(schema: object) -> bool:
     return isinstance(schema, list | tuple) and any(map(names_header, schema))
 
 
-def _params_of(message: _Message) -> Mapping[str, Any]:
-    """The params that calls use."""
-    meta: Mapping[str, Any] = _NONE if message.params.meta is None else {"_meta": message.params.meta}
-    if message.method != "tools/call":
-        return meta
-    return {"name": message.params.name, "arguments": message.params.arguments, **meta}
-
-
-def _has_its_params(method: Method, params: _Params) -> bool:
-    match method:
-        case "tools/call":
-            return params.name is not None and params.cursor is None
-        case "tools/list":
-            return params.name is None and params.arguments is None
-        case _:
-            return params.name is None and params.arguments is None and params.cursor is None
-
-
-def _of_envelope(head: Head, message: _Message) -> Mapping[str, Any] | None:
+def _of_envelope(head: Head, method: str, message: _Message) -> Mapping[str, Any] | None:
     """The capabilities of a client of the newer era; None unless all of its envelope is known and fits the headers."""
     meta = message.params.meta
-    if meta is None or head.method != message.method or message.method == "ping" or meta.get(_VERSION) != head.version:
+    if meta is None or meta.get(_VERSION) != head.version or not head.method == method in _MODERN:
         return None
-    if message.method == "tools/call" and (
+    if isinstance(message, _Call) and (
         not head.name or head.name != message.params.name or head.name.startswith(_ENCODED_NAME)
     ):
         return None
@@ -247,9 +235,16 @@ def _of_envelope(head: Head, message: _Message) -> Mapping[str, Any] | None:
     return _declared(declared) if isinstance(declared, dict) else None
 
 
-def _of_session(session: KeptSession, meta: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+def _of_session(head: Head, session: McpSession, message: _Message) -> Mapping[str, Any] | None:
+    meta = message.params.meta
     if meta and any(key == _PROGRESS or key.startswith(_RESERVED) for key in meta):
         return None
+    match message:
+        case _Opening(params=opening):
+            # A session begins once.
+            return None if head.session else _declared(opening.capabilities)
+        case _Opened() if not head.session:
+            return None
     declared = session.client.get("capabilities", _NONE)
     return _declared(declared) if isinstance(declared, Mapping) else None
 
@@ -258,18 +253,16 @@ def _declared(capabilities: Mapping[str, Any]) -> Mapping[str, Any]:
     """The *capabilities* that are known. Raises msgspec.ValidationError for those that are not well-formed."""
     if not capabilities:
         return _NONE
-    known: Mapping[str, Any] = msgspec.to_builtins(msgspec.convert(capabilities, _Declared))
+    known: Mapping[str, Any] = msgspec.to_builtins(msgspec.convert(capabilities, _DECLARED))
     return known
 
 
-def _is_json(content_type: bytes) -> bool:
+def is_json(content_type: bytes) -> bool:
     return content_type.partition(b";")[0].strip() == b"application/json"
 
 
-def _takes_both(accept: bytes) -> bool:
-    """True if the answer may be JSON or a stream of events."""
+def accepted_types(accept: bytes) -> tuple[bool, bool]:
+    """Returns whether the answer may be JSON, and whether it may be a stream of events."""
     types = {each.partition(b";")[0].strip().lower() for each in accept.split(b",")}
-    if b"*/*" in types:
-        return True
-    json = b"application/json" in types or b"application/*" in types
-    return json and (b"text/event-stream" in types or b"text/*" in types)
+    json, events = (b"application/json", b"application/*", b"*/*"), (b"text/event-stream", b"text/*", b"*/*")
+    return not types.isdisjoint(json), not types.isdisjoint(events)

@@ -14,13 +14,13 @@ from datetime import UTC, datetime
 from itertools import count
 from typing import Any, Generic, Protocol, TypeVar
 
-from mcp.shared.exceptions import MCPError
-from mcp.types import INTERNAL_ERROR
-
 from wicketgate.access.identity import Identity
 from wicketgate.errors import InputRequired, RateLimited
-from wicketgate.faces.mcp.caller import answer_of
+from wicketgate.faces.mcp.caller import QUESTIONS
+from wicketgate.faces.mcp.request import RpcError
+from wicketgate.faces.mcp.sdk import imported
 from wicketgate.gateway.running_calls import RunningCall, RunningCalls
+from wicketgate.mcp_names import INTERNAL_ERROR
 from wicketgate.ports import AnswerTime, Caller, CannotAsk, InputAnswers
 from wicketgate.results.firewall import is_bulky
 
@@ -63,22 +63,10 @@ class _Question:
     answer: "asyncio.Future[Mapping[str, Any]]"
 
 
-def _never(method: str, params: Mapping[str, Any]) -> bool:
-    return False
-
-
-def _everything(tool_id: str, identity: Identity) -> bool:
-    return True
-
-
 class Client(Caller, Protocol):
-    """The client that waits for a held call, in this process or another."""
+    """The client that waits for a held call."""
 
     def may_be_asked(self, method: str, params: Mapping[str, Any]) -> bool: ...
-
-
-async def _nowhere(call: "HeldCall[Any]") -> None:
-    """Stands for a store where nothing outlives the process."""
 
 
 class HeldCaller:
@@ -91,12 +79,12 @@ class HeldCaller:
         self.answers: AnswerTime = first.answers
         self.capabilities = first.capabilities
         self._may_be_asked: Callable[[str, Mapping[str, Any]], bool] = first.may_be_asked
-        self._present: list[Client] = [first]
+        self._present: list[Caller] = [first]
         self._hold = hold
         self._answer_s = answer_s
         self._keys = count(1)
         self._open: dict[str, _Question] = {}
-        self._news: set[asyncio.Future[None]] = set()
+        self._news = asyncio.Event()
         self._over = False
         self.has_no_request = False
         """True for a call that goes on as a task, whose client asks for its state."""
@@ -105,10 +93,16 @@ class HeldCaller:
         self.tools: set[str] = set()
         """The ids of the tools that are called: one, or those of a batch."""
         self.changed = datetime.now(UTC)
+        self.on_change: Callable[[bool], object] = lambda often: None
+        """Called when another process has to know what has changed; with True for progress, which comes often."""
+        self.last: tuple[float, float | None, str | None] | None = None
+        """The last progress."""
 
     async def progress(self, progress: float, total: float | None, message: str | None) -> None:
+        self.last = progress, total, message
         if message:
             self.message, self.changed = message[:_MESSAGE_CHARS], datetime.now(UTC)
+        self.on_change(True)
         if self._present:
             await self._present[-1].progress(progress, total, message)
 
@@ -117,9 +111,10 @@ class HeldCaller:
             await self._present[-1].log(level, data, logger)
 
     async def ask(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        await imported(QUESTIONS)
         if self._over or len(self._open) >= _MAX_OPEN or not self._may_be_asked(method, params):
             raise CannotAsk(method)
-        # Its client may have had another question meanwhile.
+        # Its client may have had another question in the meantime.
         if not await self._hold() or self._over or len(self._open) >= _MAX_OPEN:
             raise CannotAsk(method)
         key = f"question-{next(self._keys)}"
@@ -132,6 +127,7 @@ class HeldCaller:
             raise CannotAsk(method) from None
         finally:
             del self._open[key]
+            self.on_change(False)
 
     def pending(self) -> AbstractContextManager[None]:
         return nullcontext()
@@ -144,20 +140,20 @@ class HeldCaller:
     def attended(self) -> bool:
         return bool(self._present)
 
-    def attend(self, caller: Client) -> None:
+    def attend(self, caller: Caller) -> None:
         """*caller* waits from now on."""
         if caller not in self._present:
             self._present.append(caller)
 
-    def leave(self, caller: Client) -> None:
+    def leave(self, caller: Caller) -> None:
         """*caller* waits no more."""
         self._present.remove(caller)
 
     def open_for(self, caller: Client) -> Mapping[str, Mapping[str, Any]]:
         """The open questions, as ``inputRequests``. One that *caller* cannot answer is given up."""
-        for question in self._open.values():
-            if not question.answer.done() and not caller.may_be_asked(question.method, question.params):
-                question.answer.set_exception(CannotAsk(question.method))
+        for key, question in self._open.items():
+            if not caller.may_be_asked(question.method, question.params):
+                self.settle(key, None)
         return self.open()
 
     def open(self) -> Mapping[str, Mapping[str, Any]]:
@@ -170,42 +166,51 @@ class HeldCaller:
 
     def take(self, responses: Mapping[str, Any]) -> None:
         """The client's answers, by key. What answers no open question, or in no valid way, is left out."""
+        from wicketgate.faces.mcp.questions import answer_of
+
         for key, response in responses.items():
             question = self._open.get(key)
-            if question is None or question.answer.done():
-                continue
-            if (answer := answer_of(question.method, response)) is not None:
-                question.answer.set_result(answer)
-                self.changed = datetime.now(UTC)
+            if question is not None and (answer := answer_of(question.method, response)) is not None:
+                self.settle(key, answer)
+
+    def settle(self, key: str, answer: Mapping[str, Any] | None) -> None:
+        """Answers an open question, or gives it up if *answer* is None."""
+        question = self._open.get(key)
+        if question is None or question.answer.done():
+            return
+        if answer is None:
+            question.answer.set_exception(CannotAsk(question.method))
+        else:
+            question.answer.set_result(answer)
+            self.changed = datetime.now(UTC)
 
     def give_up(self) -> None:
         """Ask no more, and wait for no answer: the server is told that nobody answered."""
         self._over = True
-        for question in self._open.values():
-            if not question.answer.done():
-                question.answer.set_exception(CannotAsk(question.method))
+        for key in self._open:
+            self.settle(key, None)
 
     def end(self) -> None:
         """The call has ended. Its first request, which may be large, is kept no longer."""
         self._over = True
-        self._may_be_asked = _never
+        self._may_be_asked = lambda method, params: False
+        self.tell()
+
+    def become_task(self) -> None:
+        """Its client asks for its state from now on."""
+        self.has_no_request = True
         self.tell()
 
     async def news(self) -> None:
         """Return at the next question, or at the end of the call."""
-        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._news.add(waiter)
-        try:
-            await waiter
-        finally:
-            self._news.discard(waiter)
+        await self._news.wait()
 
     def tell(self) -> None:
         """Wake those that wait for news."""
         self.changed = datetime.now(UTC)
-        for waiter in self._news:
-            if not waiter.done():
-                waiter.set_result(None)
+        self.on_change(False)
+        self._news.set()
+        self._news = asyncio.Event()
 
 
 class HeldCall(Generic[R]):
@@ -218,18 +223,6 @@ class HeldCall(Generic[R]):
         self.created = datetime.now(UTC)
         self.running: RunningCall[_Outcome[R]]
         self._kept_s = kept_s
-
-    @property
-    def id(self) -> str:
-        return self.running.id
-
-    @property
-    def ended(self) -> bool:
-        return self.running.ended
-
-    @property
-    def cancelled(self) -> bool:
-        return self.running.cancelled
 
     @property
     def kept_s(self) -> float | None:
@@ -249,16 +242,10 @@ class HeldCalls:
     """The calls of one door that may be held. *running* bounds them in number; a question waits for *answer_s* at
     most."""
 
-    def __init__(
-        self,
-        running: RunningCalls,
-        answer_s: float,
-        may_still_use: Callable[[str, Identity], bool] = _everything,
-        keep: Callable[[HeldCall[Any]], Awaitable[None]] = _nowhere,
-    ) -> None:
-        """*keep* is awaited before a client is given the id of a call."""
+    def __init__(self, running: RunningCalls, answer_s: float, may_still_use: Callable[[str, Identity], bool]) -> None:
         self._running = running
-        self._keep = keep
+        self.keep: Callable[[HeldCall[Any]], Awaitable[None]]
+        """Shows a call to other processes; awaited before a client is given its id."""
         self._may_still_use = may_still_use
         self._answer_s = answer_s
         self._all: set[HeldCaller] = set()
@@ -329,7 +316,7 @@ class HeldCalls:
 
     def shown(self, call: HeldCall[Any]) -> None:
         """Its state was given: if it has ended, another call may take its place."""
-        if call.ended:
+        if call.running.ended:
             self._running.give(call.running)
 
     def cancel(self, call: HeldCall[Any], why: str = "its client has cancelled it") -> None:
@@ -352,12 +339,12 @@ class HeldCalls:
         ends_at = None if after_s is None else loop.time() + after_s
         held.attend(caller)
         try:
-            while not call.ended:
+            while not call.running.ended:
                 if held.open_for(caller):
-                    await self._keep(call)
+                    await self.keep(call)
                     if requests := held.open_for(caller):
                         held.leave(caller)
-                        return Asked(call.id, requests)
+                        return Asked(call.running.id, requests)
                     continue
                 try:
                     async with asyncio.timeout_at(ends_at):
@@ -365,9 +352,9 @@ class HeldCalls:
                 except TimeoutError:
                     ends_at = None
                     # What ended at this very moment may be a question, which is no result of a task.
-                    if not call.ended and await self._hold(call.running):
-                        held.has_no_request = True
-                        await self._keep(call)
+                    if not call.running.ended and await self._hold(call.running):
+                        held.become_task()
+                        await self.keep(call)
                         held.leave(caller)
                         return call
         except asyncio.CancelledError:
@@ -424,10 +411,10 @@ async def _work(held: HeldCaller, run: Run[R], given: InputAnswers | None) -> _O
                 given = await _answers(held, question)
             except CannotAsk as method:
                 needs = f"The tool needs an answer to {method}, which this client cannot give."
-                return _Outcome(error=MCPError(INTERNAL_ERROR, needs))
+                return _Outcome(error=RpcError(INTERNAL_ERROR, needs))
         except Exception as error:
             return _Outcome(error=error)
-    return _Outcome(error=MCPError(INTERNAL_ERROR, "The tool asked for input again and again; it was given up."))
+    return _Outcome(error=RpcError(INTERNAL_ERROR, "The tool asked for input again and again; it was given up."))
 
 
 async def _answers(held: HeldCaller, question: InputRequired) -> InputAnswers:

@@ -4,8 +4,6 @@ The server half of the SDK is imported when serving begins, because it loads a w
 """
 
 import secrets
-from abc import ABC, abstractmethod
-from collections.abc import Callable
 from importlib.metadata import version
 from time import time
 
@@ -13,7 +11,7 @@ from wicketgate.access.identity import LOCAL, Identity
 from wicketgate.access.seal import Seal
 from wicketgate.faces.assembly import GATEWAY_INSTRUCTIONS, Face
 from wicketgate.faces.gateway import GatewayFace
-from wicketgate.faces.surface import ResultForm, ToolSurface
+from wicketgate.faces.surface import ResultForm
 from wicketgate.faces.transparent import INSTRUCTIONS, TransparentFace
 from wicketgate.gateway.lifecycle import Lifecycle
 from wicketgate.gateway.options import ExposureMode
@@ -24,8 +22,9 @@ _START_DEADLINE_S = 10.0
 _MAX_MESSAGE_BYTES = 4 << 20
 
 
-class _StdioServer(ABC):
+class _StdioServer:
     mode: ExposureMode
+    face: type[GatewayFace] | type[TransparentFace]
     instructions: str
     result_form: ResultForm = "both"
 
@@ -38,7 +37,7 @@ class _StdioServer(ABC):
         self._identity = identity
 
     async def run_stdio(self) -> None:
-        """Serve this process's stdin and stdout until stdin ends; upstreams are supervised meanwhile. Call it once.
+        """Serve this process's stdin and stdout until stdin ends; upstreams are supervised. Call it once.
 
         Clients wait at most ten seconds for upstreams that are still being connected.
         """
@@ -49,7 +48,7 @@ class _StdioServer(ABC):
         lifecycle = Lifecycle(runtime.fleet, runtime, start_deadline_s=_START_DEADLINE_S)
         door = McpDoor(
             Face(
-                self._surface(lifecycle.started),
+                self.face(runtime, started=lifecycle.started),
                 self.instructions,
                 runtime.running,
                 runtime.may_still_use,
@@ -61,31 +60,24 @@ class _StdioServer(ABC):
             local=self._identity,
             new_id=lambda: f"req_{random_id()}",
         )
-        door.server.name = self._name
-        runtime.watch(door.list_changed)
+        door.info["name"] = self._name
+        runtime.changes.watch(door.list_changed)
         async with lifecycle.running():
             await serve_stdio(door, lifecycle.wait_ready, max_bytes=_MAX_MESSAGE_BYTES)
-
-    @abstractmethod
-    def _surface(self, started: Callable[[], bool]) -> ToolSurface: ...
 
 
 class McpGatewayServer(_StdioServer):
     """Three tools: ``tool_browse``, ``tool_execute`` and ``tool_view`` (FACE-17)."""
 
     mode = ExposureMode.GATEWAY
+    face = GatewayFace
     result_form = "text"
     instructions = GATEWAY_INSTRUCTIONS
-
-    def _surface(self, started: Callable[[], bool]) -> ToolSurface:
-        return GatewayFace(self._runtime, started=started)
 
 
 class McpProxyServer(_StdioServer):
     """A stripped list of every tool, with ``tool_hydrate`` and ``tool_execute`` (FACE-18 to FACE-21)."""
 
     mode = ExposureMode.TRANSPARENT
+    face = TransparentFace
     instructions = INSTRUCTIONS
-
-    def _surface(self, started: Callable[[], bool]) -> ToolSurface:
-        return TransparentFace(self._runtime, started=started)

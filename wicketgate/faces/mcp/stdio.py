@@ -8,7 +8,6 @@ import os
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from types import TracebackType
 from typing import Any, Self, cast
 
 import anyio
@@ -16,21 +15,17 @@ from mcp import types as t
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.runner import serve_dual_era_loop
 from mcp.server.stdio import stdio_server
-from mcp.shared._stream_protocols import ReadStream, WriteStream
+from mcp.shared._stream_protocols import WriteStream
 from mcp.shared.message import SessionMessage
 
 from wicketgate.daemon_threads import DaemonThreads
-from wicketgate.faces.mcp.message import Fault, fault_of
+from wicketgate.faces.mcp.message import Fault, read_message
 from wicketgate.faces.mcp.server import McpDoor
 
 log = logging.getLogger("wicketgate.mcp")
 
-_HEAD = 1_000
-
 _UNAWAITED = frozenset({"ping", "notifications/initialized", "notifications/cancelled"})
 _OPENING = frozenset({"initialize", "server/discover"})
-
-StdioItem = SessionMessage | Exception
 
 
 async def serve_stdio(door: McpDoor, ready: Callable[[], Awaitable[None]], *, max_bytes: int) -> None:
@@ -39,101 +34,62 @@ async def serve_stdio(door: McpDoor, ready: Callable[[], Awaitable[None]], *, ma
     Requests wait until *ready* returns, which is bounded. So a client that lists once gets everything (OPS-11). The
     opening waits only if its answer says what the servers offer: many clients allow it a few seconds (FACE-52).
     """
-    unawaited = _UNAWAITED if door.opens_with_offers else _UNAWAITED | _OPENING
+    unawaited = _UNAWAITED if door.offers is not None else _UNAWAITED | _OPENING
 
     async def once_ready(ctx: "ServerRequestContext[Any, Any]", call_next: CallNext) -> HandlerResult:
         if ctx.method not in unawaited:
             await ready()
         return await call_next(ctx)
 
-    door.server.middleware.append(once_ready)
+    sdk = door.sdk
+    sdk.server.middleware.append(once_ready)
     async with (
         _own_stdin(max_bytes) as lines,
         stdio_server(stdin=cast(Any, lines)) as (read, write),
-        anyio.create_task_group() as announcing,
     ):
-        announcing.start_soon(door.announcing)
-        async with door.server.lifespan(door.server) as state:
+        lines.answers = write
+        async with anyio.create_task_group() as announcing, sdk.server.lifespan(sdk.server) as state:
+            announcing.start_soon(sdk.announcing)
             # Not ``Server.run``, which fixes the capabilities before the upstreams are connected.
-            await serve_dual_era_loop(door.server, _ValidMessages(read, write, lines), write, lifespan_state=state)
-        announcing.cancel_scope.cancel()
+            await serve_dual_era_loop(sdk.server, read, write, lifespan_state=state)
+            announcing.cancel_scope.cancel()
 
 
 class _Lines:
-    """The lines of stdin, read in a daemon thread so that the process can end. *last* is the newest line."""
+    """The messages on stdin, a line each, read in a daemon thread so that the process can end. Malformed ones are
+    answered at once, with our own texts (FACE-5), by *answers*."""
+
+    answers: WriteStream[SessionMessage]
 
     def __init__(self, stream: Any, max_bytes: int) -> None:
         self._stream = stream
-        self.max_bytes = max_bytes
+        self._max_bytes = max_bytes
         self._threads = DaemonThreads(1, "stdin")
-        self.last = b""
-        self.too_long = False
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> str:
-        # Assigned here, because the thread reads on while the previous line is still in use.
-        self.last, self.too_long = await self._threads.run(self._next)
-        if not self.last:
-            raise StopAsyncIteration
-        return self.last.decode("utf-8", "replace")
-
-    def _next(self) -> tuple[bytes, bool]:
-        """A line, and True if it was too long. Then it is only the beginning, which is no message."""
-        line: bytes = self._stream.readline(self.max_bytes)
-        if len(line) == self.max_bytes and not line.endswith(b"\n"):
-            while (rest := self._stream.readline(self.max_bytes)) and not rest.endswith(b"\n"):
-                pass
-            return line[:_HEAD] + b"\n", True
-        return line, False
-
-
-class _ValidMessages:
-    """The incoming messages. Malformed ones are answered at once, with our own texts (FACE-5)."""
-
-    def __init__(self, inner: ReadStream[StdioItem], write: WriteStream[SessionMessage], lines: _Lines) -> None:
-        self._inner = inner
-        self._write = write
-        self._lines = lines
-
-    async def receive(self) -> StdioItem:
         while True:
-            item = await self._inner.receive()
-            fault = self._fault(item)
+            line, fault = await self._threads.run(self._next)
+            if not line:
+                raise StopAsyncIteration
             if fault is None:
-                return item
+                return line.decode("utf-8", "replace")
             error = t.ErrorData(code=fault.code, message=fault.message)
-            await self._write.send(SessionMessage(t.JSONRPCError(jsonrpc="2.0", id=fault.id, error=error)))
+            await self.answers.send(SessionMessage(t.JSONRPCError(jsonrpc="2.0", id=fault.id, error=error)))
 
-    async def aclose(self) -> None:
-        await self._inner.aclose()
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> StdioItem:
-        try:
-            return await self.receive()
-        except anyio.EndOfStream:
-            raise StopAsyncIteration from None
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.aclose()
-
-    def _fault(self, item: StdioItem) -> Fault | None:
-        """A request with an invalid id looks like a notification to the SDK, which would not answer it."""
-        if isinstance(item, SessionMessage):
-            nameless = isinstance(item.message, t.JSONRPCNotification) and b'"id"' in self._lines.last
-            return fault_of(self._lines.last) if nameless else None
-        if self._lines.too_long:
-            return Fault(t.INVALID_REQUEST, f"The message is larger than {self._lines.max_bytes} bytes.")
-        return fault_of(self._lines.last) if self._lines.last.strip() else None
+    def _next(self) -> tuple[bytes, Fault | None]:
+        """A line that is not blank, and what is wrong with it."""
+        line = b"\n"
+        while line and not line.strip():
+            line = self._stream.readline(self._max_bytes)
+        if len(line) == self._max_bytes and not line.endswith(b"\n"):
+            while (rest := self._stream.readline(self._max_bytes)) and not rest.endswith(b"\n"):
+                pass
+            return line, Fault(t.INVALID_REQUEST, f"The message is larger than {self._max_bytes} bytes.")
+        message = read_message(line.decode("utf-8", "replace")) if line else None
+        return line, message if isinstance(message, Fault) else None
 
 
 @asynccontextmanager

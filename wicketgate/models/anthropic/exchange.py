@@ -2,18 +2,15 @@
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from wicketgate.errors import ProviderError
 from wicketgate.models.anthropic.request import messages_body
 from wicketgate.models.anthropic.stream import MessagesStream
 from wicketgate.models.endpoint import ErrorResponse, ModelAddress, ModelEndpoint, checked_key
-from wicketgate.models.provider import Finish, ModelEvent, ModelRequest, Usage
+from wicketgate.models.provider import Finish, ModelEvent, ModelRequest
 
 _VERSION = "2023-06-01"
-_MOST_PAUSES = 8
 
 
 class AnthropicMessagesProvider:
@@ -46,36 +43,17 @@ class AnthropicMessagesProvider:
         await self._endpoint.aclose()
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Sequence[ModelEvent], None]:
-        """Make one attempt, no retry. Raises ProviderError or ContextOverflow, see Provider.
-
-        A turn that the provider pauses is sent back as it is and continued: one turn for the caller.
-        """
-        paused_blocks: list[dict[str, Any]] = []
-        used: Usage | None = None
-        for _ in range(_MOST_PAUSES):
-            first_event_by = self._endpoint.first_event_by()
-            body = self._body(request.messages, request.tools, paused=paused_blocks)
-            response = await self._endpoint.open(body, request.correlation_id, first_event_by)
-            if isinstance(response, ErrorResponse):
-                if response.kind != "filtered":
-                    raise self._endpoint.failure(response) from None
-                yield [Finish("content_filter", None)]
-                return
-            # Read the part; a pause is its end, but not the caller's.
-            turn = MessagesStream(self._context_tokens, self._origin, self._max_tokens)
-            async with aclosing(self._endpoint.read(response, turn, first_event_by)) as batches:
-                async for batch in batches:
-                    if not turn.ended:
-                        yield batch
-                        continue
-                    # The Finish is last. It reports the usage of all parts, and is left out if the turn goes on.
-                    finish = batch[-1]
-                    assert isinstance(finish, Finish)
-                    used = finish.usage if used is None else used + (finish.usage or Usage())
-                    end = [] if turn.paused else [replace(finish, usage=used)]
-                    if rest := [*batch[:-1], *end]:
-                        yield rest
-            if not turn.paused:
-                return
-            paused_blocks += turn.content()
-        raise ProviderError(f"the provider paused one turn {_MOST_PAUSES} times")
+        """Make one attempt, no retry. Raises ProviderError or ContextOverflow, see Provider."""
+        first_event_by = self._endpoint.first_event_by()
+        response = await self._endpoint.open(
+            self._body(request.messages, request.tools), request.correlation_id, first_event_by
+        )
+        if isinstance(response, ErrorResponse):
+            if response.kind != "filtered":
+                raise self._endpoint.failure(response) from None
+            yield [Finish("content_filter", None)]
+            return
+        turn = MessagesStream(self._context_tokens, self._origin, self._max_tokens)
+        async with aclosing(self._endpoint.read(response, turn, first_event_by)) as batches:
+            async for batch in batches:
+                yield batch

@@ -30,19 +30,16 @@ def messages_body(
     max_tokens: int,
     origin: str,
     extra: Mapping[str, Any] | None = None,
-    paused: Sequence[Block] = (),
 ) -> dict[str, Any]:
     """The body of a request. *extra* holds the operator's fields; those that the loop sets itself override them.
 
-    *paused* is the assistant's output so far in a turn that is to be continued. The same conversation with more
-    messages gives the same beginning, byte for byte but for the marks, which are not cached.
+    The same conversation with more messages gives the same beginning, byte for byte but for the marks, which are not
+    cached.
     """
     # Tools and system text, each with its mark at the end.
     body: dict[str, Any] = {**(extra or {}), "model": model, "max_tokens": max_tokens, "stream": True}
     if tools:
-        body["tools"] = [
-            {"name": tool.name, "description": tool.description, "input_schema": tool.parameters} for tool in tools
-        ]
+        body["tools"] = written_tools(tools)
         body["tools"][-1]["cache_control"] = _CACHE
     if system := "\n\n".join(
         message["content"] for message in messages if message["role"] == "system" and message["content"].strip()
@@ -52,10 +49,11 @@ def messages_body(
     body["messages"] = turns = _turns(messages, origin)
     for turn in [turn for turn in turns if turn["role"] == "user"][-2:]:
         turn["content"][-1] = {**turn["content"][-1], "cache_control": _CACHE}
-    # The assistant's unfinished turn comes last, and the model continues it.
-    if paused:
-        turns.append({"role": "assistant", "content": list(paused)})
     return body
+
+
+def written_tools(tools: Sequence[ModelTool]) -> list[dict[str, Any]]:
+    return [{"name": tool.name, "description": tool.description, "input_schema": tool.parameters} for tool in tools]
 
 
 def _turns(messages: Sequence[Mapping[str, Any]], origin: str) -> list[dict[str, Any]]:

@@ -43,7 +43,6 @@ class BlockDelta(msgspec.Struct, gc=False):
     partial_json: str | None = None
     thinking: str | None = None
     signature: str | None = None
-    citation: Any = None
     stop_reason: str | None = None
 
 
@@ -76,7 +75,6 @@ class _Block:
     start: dict[str, Any]
     pieces: list[str] = field(default_factory=list)
     signature: str = ""
-    citations: list[Any] = field(default_factory=list)
 
     @property
     def type(self) -> str:
@@ -95,8 +93,6 @@ class _Block:
             block["input"] = parse_arguments(self.raw(), cut=False) or {}
         if self.signature:
             block["signature"] = self.signature
-        if self.citations:
-            block["citations"] = self.citations
         return block
 
 
@@ -105,13 +101,12 @@ _THOUGHTS = ("thinking", "redacted_thinking")
 
 
 class MessagesStream(TurnReading):
-    """Reads one turn. *paused* is true if the provider wants the turn back as it is, to continue it."""
+    """Reads one turn."""
 
     def __init__(self, context_tokens: int, origin: str = "", max_tokens: int | None = None) -> None:
         super().__init__(context_tokens, origin, max_tokens)
         self._blocks: dict[int, _Block] = {}
         self._stop_reason = ""
-        self.paused = False
 
     @property
     def reasoning(self) -> str:
@@ -199,9 +194,6 @@ class MessagesStream(TurnReading):
             case "signature_delta":
                 self._count_held(size)
                 block.signature += delta.signature or ""
-            case "citations_delta":
-                self._count_held(size)
-                block.citations.append(delta.citation)
 
     def _add_piece(self, block: _Block, piece: object, events: list[ModelEvent]) -> None:
         if not piece or not isinstance(piece, str):
@@ -223,8 +215,7 @@ class MessagesStream(TurnReading):
             raise ContextOverflow("the window was full before the model had finished")
         reason = _REASONS.get(self._stop_reason, "stop")
         calls = self._calls(cut=reason in ("length", "content_filter"))
-        self.paused = self._stop_reason == "pause_turn" and not calls and bool(self._blocks)
-        if not calls and not self.paused:
+        if not calls:
             self._check_output(reason)
         # Thoughts and their signatures have to be sent back with the results of the calls.
         has_thoughts = any(block.type in _THOUGHTS for block in self._blocks.values())

@@ -75,14 +75,16 @@ def chat_body(
     if max_tokens is not None:
         body[dialect.max_tokens_field] = max_tokens
     if tools:
-        functions = (
-            {"name": tool.name, "description": tool.description, "parameters": tool.parameters} for tool in tools
-        )
-        body["tools"] = [{"type": "function", "function": function} for function in functions]
+        body["tools"] = written_tools(tools)
     if dialect.one_system:
         messages = _with_one_system(messages)
     body["messages"] = [_message(message, dialect, origin) for message in messages]
     return {**body, "stream": True, "stream_options": {"include_usage": True}}
+
+
+def written_tools(tools: Sequence[ModelTool]) -> list[dict[str, Any]]:
+    functions = ({"name": tool.name, "description": tool.description, "parameters": tool.parameters} for tool in tools)
+    return [{"type": "function", "function": function} for function in functions]
 
 
 def optional_fields(body: Mapping[str, Any]) -> set[str]:

@@ -2,7 +2,7 @@
 
 It understands nothing. It browses with the user's words, runs the best tool that the message gives the arguments for,
 views a long result and says what came back (OPS-16). It knows the arguments of a few tools beforehand; those of any
-other it guesses from ids, or reads from a refusal.
+other it reads from the refusal of a dry run.
 """
 
 import json
@@ -15,8 +15,13 @@ from wicketgate.catalog.card_lines import CardLine, read_card_lines
 from wicketgate.catalog.words import terms
 from wicketgate.errors import ProviderError
 from wicketgate.models.provider import Finish, Message, ModelEvent, ModelRequest, TextDelta, ToolCall, Usage
-from wicketgate.models.scripted.arguments import MAX_MESSAGE_CHARS, Filling, fill_arguments, json_arguments
-from wicketgate.models.scripted.known_tools import guessed_arguments, known_arguments
+from wicketgate.models.scripted.arguments import (
+    MAX_MESSAGE_CHARS,
+    Filling,
+    fill_arguments,
+    json_arguments,
+    known_arguments,
+)
 from wicketgate.models.scripted.wording import in_words
 from wicketgate.results.page import read_page
 
@@ -148,16 +153,13 @@ def _after_browse(question: str, steps: Sequence[_Step]) -> Call | str:
 
 
 def _first_call(question: str, card: CardLine) -> Call:
-    """Runs the tool at once with JSON arguments of the message, or with all that the message gives; otherwise asks
+    """Runs the tool at once with JSON arguments of the message, or with all that it is known to take; otherwise asks
     which arguments there are."""
     if given := json_arguments(question):
         return Call("tool_execute", {"tool_id": card.id, "args": given})
     known = known_arguments(question, card.name)
     if known is not None and not known.missing:
         return Call("tool_execute", {"tool_id": card.id, "args": known.arguments})
-    guess = guessed_arguments(question, card.name)
-    if guess is not None and (not card.side_effects or (guess and _is_named(card, question))):
-        return Call("tool_execute", {"tool_id": card.id, "args": guess})
     return Call("tool_execute", {"tool_id": card.id, "args": dict(_PROBE), "dry_run": True})
 
 
@@ -172,7 +174,7 @@ def _after_execute(question: str, steps: Sequence[_Step], tool_names: Collection
     if last.is_refused and tries == 1 and not json_arguments(question):
         filling = _fill(question, last)
         if filling.missing:
-            return _next_candidate(question, steps)
+            return _answer_missing(question, last)
         if filling.arguments != last.call.arguments.get("args"):
             return Call("tool_execute", {"tool_id": last.tool_id, "args": filling.arguments})
     if last.result.get("status") not in ("ok", "partial"):
@@ -183,19 +185,6 @@ def _after_execute(question: str, steps: Sequence[_Step], tool_names: Collection
     if "tool_view" in tool_names and (handle := _longer_text(last.result)):
         return Call("tool_view", {"handle": handle, "selector": {"type": "head", "chars": VIEW_CHARS}})
     return _signed(_shown(last.result), last)
-
-
-def _next_candidate(question: str, steps: Sequence[_Step]) -> Call | str:
-    """Tries the next read-only tool of the best card's server, unless the message names the best card itself."""
-    cards = _usable_cards(question, steps)
-    best = cards[0]
-    if _is_named(best, question):
-        return _answer_missing(question, steps)
-    tried = {step.tool_id for step in steps}
-    for card in cards[:_MOST_TRIED]:
-        if card.namespace == best.namespace and card.id not in tried and not card.side_effects:
-            return _first_call(question, card)
-    return _answer_missing(question, steps)
 
 
 def _usable_cards(question: str, steps: Sequence[_Step]) -> list[CardLine]:
@@ -251,9 +240,8 @@ def _answer_failure(step: _Step) -> str:
     return _signed(_failure(task, step.result))
 
 
-def _answer_missing(question: str, steps: Sequence[_Step]) -> str:
-    """Asks for the arguments of the tool that lacks least; of equals, the better card."""
-    step = min((step for step in steps if step.is_refused), key=lambda step: len(_fill(question, step).missing) or 99)
+def _answer_missing(question: str, step: _Step) -> str:
+    """Asks for the arguments that the message does not give."""
     expected = step.details.get("expected") or {}
     lines = "\n".join(f"- {name}: {expected[name]}" for name in _fill(question, step).missing)
     example = f", for example {_compact(step.details['example'])}" if step.details.get("example") else ""

@@ -31,11 +31,6 @@ def explain(trouble: Trouble) -> str:
     return _EXPLANATIONS[trouble]
 
 
-def is_gone(trouble: Trouble) -> bool:
-    """True for a trouble that all who ask have."""
-    return trouble in _GONE
-
-
 @dataclass(slots=True)
 class Presence:
     """*trouble* is None while it answers; *since* is when it was first missed."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from redis import exceptions
-from redis.asyncio import BlockingConnectionPool, Redis, Sentinel, SSLConnection
+from redis.asyncio import BlockingConnectionPool, Redis, RedisCluster, Sentinel, SSLConnection
 from redis.asyncio.cluster import ClusterNode
 from redis.asyncio.connection import Connection
 from redis.asyncio.retry import Retry
@@ -21,20 +21,19 @@ from redis.asyncio.sentinel import SentinelConnectionPool
 from redis.backoff import NoBackoff
 
 from wicketgate.storage.measures import StorageMeasures
-from wicketgate.storage.redis.away import PAUSE_S, Presence, Trouble, explain, is_gone
-from wicketgate.storage.redis.cluster import Cluster
-from wicketgate.storage.redis.lanes import LANES, Lanes
-from wicketgate.storage.redis.names import Names
-from wicketgate.storage.redis.patience import Patience
+from wicketgate.storage.redis.away import PAUSE_S, Presence, Trouble, explain
+from wicketgate.storage.redis.lanes import ERRORS, LANES, Lanes, Patience, Step
 from wicketgate.storage.redis.promises import SETTINGS, shortfalls
-from wicketgate.storage.redis.scripts import Argument, Script, Step
 from wicketgate.storage.redis.url import RedisPlace
+from wicketgate.storage.store import StoreUnavailable
 from wicketgate.task_end import end_tasks
 
 log = logging.getLogger("wicketgate.storage")
 
 T = TypeVar("T")
 
+PREFIX = "wg1:store:{store}:"
+"""All names begin with it. What is in braces decides the slot of a Cluster, so all keys are in one."""
 WAIT_S = 1.0
 """The longest wait of a caller."""
 _CONNECT_S = 0.4
@@ -43,7 +42,7 @@ _LOOK_S = 5.0
 _REPLICA_S = 0.5
 
 
-class RedisAway(Exception):
+class RedisAway(StoreUnavailable):
     """Raised for what Redis did not do. Whether it did it nevertheless is not known after ``late``."""
 
     def __init__(self, trouble: Trouble) -> None:
@@ -63,28 +62,16 @@ class RedisLink:
     """Opens connections as they are needed. For use from one event loop only. *ca_file* has authorities that TLS trusts
     besides those of the system."""
 
-    def __init__(
-        self,
-        place: RedisPlace,
-        *,
-        names: Names | None = None,
-        ca_file: str = "",
-        measures: StorageMeasures | None = None,
-    ) -> None:
+    def __init__(self, place: RedisPlace, *, ca_file: str = "", measures: StorageMeasures | None = None) -> None:
         self.place = place
-        self.names = names or Names()
         self.measures = measures or StorageMeasures()
         self.shortfalls: tuple[str, ...] = ()
         """The promises that this Redis does not keep; known once it has answered in ``running``."""
-        self.losses = 0
-        """Counts the times after which Redis may have lost what it kept: it was away, or a key was gone."""
         self._ca_file = ca_file
         self._presence = Presence()
-        self.back_at = float("-inf")
-        """The time of the loop when it answered again after it was away."""
         self._client: Any = None
         self._closing: list[Callable[[], Awaitable[None]]] = []
-        self._lanes = Lanes(self._opened, WAIT_S, int(_REPLICA_S * 1_000))
+        self._lanes = Lanes(self._opened, WAIT_S, int(_REPLICA_S * 1_000), is_cluster=self._is_cluster)
         self._look_now = asyncio.Event()
         self._warm = False
 
@@ -95,37 +82,26 @@ class RedisLink:
 
     async def run(self, work: Callable[[Any], Awaitable[T]]) -> T:
         """Returns what *work* returns, which gets the client. Raises RedisAway."""
-        # Of a Cluster that misses a node, one that answers says nothing.
-        away = self._is_cluster and self._presence.trouble is not None
-        if away or not self._presence.admits(asyncio.get_running_loop().time()):
+        if not self._presence.admits(asyncio.get_running_loop().time()):
             self.measures.refused += 1
             raise RedisAway(self._presence.trouble or "away")
         return await self._try(work)
 
-    async def script(self, script: Script, keys: Sequence[str], arguments: Sequence[Argument]) -> Any:
-        """Runs *script*, which Redis learns at its first use. Raises RedisAway."""
-        (found,) = await self.run(lambda client: self.scripts(client, [(script, keys, arguments)]))
-        return found
-
-    async def scripts(
-        self, client: Any, steps: Sequence[Step], wrote: Callable[[Any], bool] | None = None, *, each: bool = False
-    ) -> Sequence[Any]:
-        """Runs *steps* within ``run``, in this order unless they are of a Cluster; each may be repeated. With *each* a
-        step that what stands under its keys does not let run gives a DamagedKeys, and fails no other.
+    async def steps(self, steps: Sequence[Step], wrote: Callable[[Any], bool] | None = None) -> Sequence[Any]:
+        """Runs *steps* in this order, in one exchange; each may be repeated. A step that fails for the values under its
+        keys gives a DamagedKeys, and fails no other. Raises RedisAway.
 
         With *wrote*, and behind Sentinel, a replica of Redis must have what they wrote within half a second, otherwise
         RedisAway is raised: then it may be written all the same. *wrote* is true of the result of a step that wrote.
         """
+        return await self.run(lambda _: self._steps(steps, wrote))
+
+    async def _steps(self, steps: Sequence[Step], wrote: Callable[[Any], bool] | None) -> Sequence[Any]:
         waits = wrote is not None and self.place.kind == "sentinel"
-        found: list[Any]
-        if self._is_cluster:
-            asked = (run_script(client, *step) for step in steps)
-            found = list(await asyncio.gather(*asked, return_exceptions=True))
-        else:
-            found = await self._lanes.ask(steps, waits=waits)
+        found = await self._lanes.ask(steps, waits=waits)
         for at, result in enumerate(found):
             if isinstance(result, BaseException):
-                if not (each and is_damage(result)):
+                if not _is_damage(result):
                     raise result
                 found[at] = DamagedKeys(str(result))
         replicas = found.pop() if waits else 1
@@ -150,7 +126,7 @@ class RedisLink:
         await self._lanes.aclose()
         self._client = None
         while self._closing:
-            with contextlib.suppress(exceptions.RedisError, OSError):
+            with contextlib.suppress(*ERRORS):
                 await self._closing.pop()()
 
     def waiting_client(self, longest_s: float) -> Any:
@@ -158,39 +134,51 @@ class RedisLink:
         and of the network, and it is closed with the link."""
         return self._open(longest_s + WAIT_S)
 
+    @asynccontextmanager
+    async def connection(self, client: Any) -> AsyncIterator[Any]:
+        """Opens a connection of a ``waiting_client``, to any node of a Cluster."""
+        if self._is_cluster:
+            await client.initialize()
+            node = client.get_random_node()
+            connection = node.connection_class(**node.connection_kwargs)
+            await connection.connect()
+        else:
+            connection = await client.connection_pool.get_connection()
+        try:
+            yield connection
+        finally:
+            await connection.disconnect(nowait=True)
+            if not self._is_cluster:
+                await client.connection_pool.release(connection)
+
     @property
     def _is_cluster(self) -> bool:
         return self.place.kind == "cluster"
 
-    async def _try(self, work: Callable[[Any], Awaitable[T]], *, looks: bool = False) -> T:
-        """*looks*: it asks every node of a Cluster."""
+    async def _try(self, work: Callable[[Any], Awaitable[T]]) -> T:
         loop, task = asyncio.get_running_loop(), asyncio.current_task()
         began, cancelling = loop.time(), task.cancelling() if task else 0
         try:
             async with Patience(WAIT_S):
                 result = await work(self._opened())
-        except (exceptions.RedisError, OSError) as error:  # the built-in TimeoutError is an OSError
+        except ERRORS as error:  # the built-in TimeoutError is an OSError
             trouble = _trouble(error)
-            self._failed(trouble, looks=looks)
+            self._failed(trouble)
             raise RedisAway(trouble) from None
         except BaseException:
             self._presence.gave_up()
             raise
         finally:
             self.measures.waits.observe(loop.time() - began)
-        if looks or not self._is_cluster:
-            self._answered()
+        self._answered()
         # asyncio.wait_for of Python 3.11, by which redis-py sends, forgets a cancellation that comes at a wrong moment.
         if task and task.cancelling() > cancelling:
             raise asyncio.CancelledError
         return result
 
-    def _failed(self, trouble: Trouble, *, looks: bool) -> None:
+    def _failed(self, trouble: Trouble) -> None:
         self.measures.errors[trouble] += 1
-        if self._is_cluster and not looks and not is_gone(trouble):
-            return
         if self._presence.failed(trouble, asyncio.get_running_loop().time()):
-            self.losses += 1
             self._warm = False
             log.error("%s %s; nothing is kept there until it is back", self.place, explain(trouble))
             self._look_now.set()
@@ -199,9 +187,8 @@ class RedisLink:
     def _answered(self) -> None:
         since = self._presence.since
         if self._presence.answered():
-            self.back_at = asyncio.get_running_loop().time()
             self.measures.fail.back()
-            log.info("%s is back after %.1f s", self.place, self.back_at - since)
+            log.info("%s is back after %.1f s", self.place, asyncio.get_running_loop().time() - since)
         self.measures.away = False
 
     async def _watch(self) -> None:
@@ -217,10 +204,10 @@ class RedisLink:
         """Asks whatever callers are told, and reads the settings, which a failover may have changed."""
         with contextlib.suppress(RedisAway):
             warm, self._warm = self._warm, True
-            await self._try(self._ping, looks=True)
+            await self._try(self._ping)
             if not warm:
                 # Connections at once, while nobody waits for them yet.
-                await asyncio.gather(*(self._try(self._ping, looks=True) for _ in range(LANES)))
+                await asyncio.gather(*(self._try(self._ping) for _ in range(LANES)))
             found = shortfalls(self.place.kind, await self._settings())
             if found != self.shortfalls:
                 for line in found:
@@ -228,14 +215,10 @@ class RedisLink:
             self.shortfalls = found
 
     async def _ping(self, client: Any) -> None:
-        """Reaches the server, or every master of a Cluster, each of which must see all slots served."""
-        if not self._is_cluster:
+        if self._is_cluster:
+            await client.exists(PREFIX)  # at the node that has the slot of all keys
+        else:
             await client.ping()
-            return
-        found = await client.cluster_info(target_nodes=Cluster.PRIMARIES)
-        for state in [found] if "cluster_state" in found else found.values():
-            if state["cluster_state"] != "ok":
-                raise exceptions.ClusterDownError("some slots are not served")
 
     async def _settings(self) -> Sequence[Mapping[str, str]] | None:
         """Returns the settings of the server, or of each master of a Cluster; None if one does not tell them."""
@@ -273,9 +256,9 @@ class RedisLink:
         if place.kind == "cluster":
             nodes = [ClusterNode(host, port) for host, port in place.nodes]
             retry = Retry(NoBackoff(), 2)
-            client: Any = Cluster(startup_nodes=nodes, ssl=place.tls, retry=retry, **common, **login)
+            client: Any = RedisCluster(startup_nodes=nodes, ssl=place.tls, retry=retry, **common, **login)
         else:
-            # A connection that Redis has closed meanwhile is opened again once: every step may be repeated.
+            # A connection that Redis has closed in the meantime is opened again once: every step may be repeated.
             login |= {"db": place.database, "retry": Retry(NoBackoff(), 1)}
             pool = self._sentinel_pool(common, login) if place.kind == "sentinel" else self._pool(common | login)
             client = Redis.from_pool(pool)
@@ -296,14 +279,6 @@ class RedisLink:
         return pool(self.place.service, sentinel, ssl=self.place.tls, **common, **login)
 
 
-async def run_script(client: Any, script: Script, keys: Sequence[str], arguments: Sequence[Argument]) -> Any:
-    """Runs *script* within ``RedisLink.run``, beside other steps."""
-    try:
-        return await client.evalsha(script.digest, len(keys), *keys, *arguments)
-    except exceptions.NoScriptError:
-        return await client.eval(script.text, len(keys), *keys, *arguments)
-
-
 async def _read_settings(client: Any, node: Mapping[str, Any]) -> Mapping[str, str]:
     found: dict[Any, Any] = {}
     for name in SETTINGS:  # one by one: older servers take no more
@@ -311,7 +286,7 @@ async def _read_settings(client: Any, node: Mapping[str, Any]) -> Mapping[str, s
     return {_string(name): _string(value) for name, value in found.items()}
 
 
-def is_damage(error: BaseException) -> bool:
+def _is_damage(error: BaseException) -> bool:
     """True for the error of a script that failed for what stands under its keys."""
     if not isinstance(error, exceptions.ResponseError) or _trouble(error) != "other":
         return False
@@ -330,9 +305,11 @@ def _trouble(error: Exception) -> Trouble:
         return "denied"
     if isinstance(error, exceptions.OutOfMemoryError) or "OOM" in str(error):
         return "full"
-    if isinstance(error, exceptions.ClusterDownError | exceptions.ConnectionError | OSError):
+    if isinstance(
+        error, exceptions.ClusterDownError | exceptions.ConnectionError | exceptions.RedisClusterException | OSError
+    ):
         return "away"
-    if isinstance(error, exceptions.ClusterError):
+    if isinstance(error, exceptions.AskError | exceptions.TryAgainError | exceptions.ClusterError):
         return "moving"
     if isinstance(error, exceptions.ReadOnlyError) or str(error).startswith(("MISCONF", "NOREPLICAS", "READONLY")):
         return "readonly"

@@ -15,7 +15,7 @@ def shortfalls(kind: Kind, settings: Sequence[Mapping[str, str]] | None) -> tupl
     *settings* are those of ``SETTINGS`` that the server gave, or each master of a Cluster; None if one gave none.
     """
     if settings is None:
-        unknown = "whether its crash brings back used approvals and makes calls of runs with a key anew is unknown"
+        unknown = "whether its crash brings back used approvals and repeats calls of runs with a key is unknown"
         return (f"Redis does not tell its settings (CONFIG GET), so {unknown}",)
     # Of a Cluster each line once, whichever master lacks it.
     return tuple(dict.fromkeys(line for each in settings for line in _shortfalls(kind, each)))
@@ -25,7 +25,7 @@ def _shortfalls(kind: Kind, settings: Mapping[str, str]) -> Sequence[str]:
     lines = []
     if settings.get("appendonly") != "yes":
         lines.append(
-            "a restart of Redis may bring back used approvals and forget runs with a key, which are then run anew: "
+            "a restart of Redis may bring back used approvals and forget runs with a key, which then run again: "
             "set appendonly yes"
         )
     elif settings.get("appendfsync") != "always":

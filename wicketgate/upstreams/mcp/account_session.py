@@ -1,12 +1,14 @@
 """The session of one account at a UserUpstream, from its first use until it is closed (UP-170 to UP-173)."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from wicketgate.errors import ConnectRequired, GatewayError, InputRequired, UpstreamUnavailable
 from wicketgate.fleet.edge import Edge, KnownSecrets
-from wicketgate.fleet.features import FeatureKind
+from wicketgate.fleet.features import FeatureKind, FeatureList
 from wicketgate.login.user_credentials import GrantName, UserCredentials
 from wicketgate.ports import CallContext
 from wicketgate.upstreams.mcp.grant_credentials import GrantCredentials
@@ -72,12 +74,13 @@ class AccountSession:
             raise
         return result if self._edge.leaves(result) else await self._edge.result(result)
 
-    async def list_all(self, kind: FeatureKind) -> Sequence[Any]:
+    async def list_all(self, kind: FeatureKind) -> FeatureList:
         """As ``Features.list_all``; nothing where the server has no such list."""
         support = self.upstream.features.support
         if support is not None and not support.has(kind):
-            return []
-        return await self._edge.listing(await self.upstream.features.list_all(kind))
+            return FeatureList(())
+        found = await self.upstream.features.list_all(kind)
+        return replace(found, items=await self._edge.listing(found.items))
 
     def opened(self) -> None:
         self._failure = None
@@ -88,17 +91,17 @@ class AccountSession:
         self._failure = why
         self._state.set()
 
-    def in_use(self) -> "_Use":
-        return _Use(self)
-
-    def enter(self) -> None:
+    @contextmanager
+    def in_use(self) -> Iterator[None]:
+        """The session does not rest within the block."""
         self.users += 1
         self._rest()
-
-    def leave(self) -> None:
-        self.users -= 1
-        self.used_at = self._now()
-        self._rest()
+        try:
+            yield
+        finally:
+            self.users -= 1
+            self.used_at = self._now()
+            self._rest()
 
     def follow(self, uris: frozenset[str]) -> None:
         self.follows = uris
@@ -122,16 +125,3 @@ class AccountSession:
             self._timer = None
         if not (self.users or self.follows or self._closed):
             self._timer = asyncio.get_running_loop().call_later(self._idle_s, self._close, self)
-
-
-class _Use:
-    """A context in which a session is in use."""
-
-    def __init__(self, session: AccountSession) -> None:
-        self._session = session
-
-    def __enter__(self) -> None:
-        self._session.enter()
-
-    def __exit__(self, *_: object) -> None:
-        self._session.leave()

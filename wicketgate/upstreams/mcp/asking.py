@@ -1,8 +1,8 @@
-"""The requests that a server may make of the client of a call, and the capabilities that it is shown for them
-(UP-80, UP-99 to UP-101).
+"""Requests that a server may send to the client of a call, and the capabilities that the server sees (UP-80, UP-99 to
+UP-101).
 
-A question to a person is always passed on. The client's model (sampling) and its folders (roots) are offered to a
-server only where the operator said so (``upstreams[].forward``).
+Questions to a person (elicitation) are always forwarded. The client's model (sampling) and its folders (roots) are
+available to a server only if the operator allows it (``upstreams[].forward``).
 """
 
 from collections.abc import Collection, Mapping
@@ -16,7 +16,7 @@ SAMPLE = "sampling/createMessage"
 ROOTS = "roots/list"
 
 CAPABILITY: Mapping[str, str] = {ELICIT: "elicitation", SAMPLE: "sampling", ROOTS: "roots"}
-"""By method, the capability of a client that answers it."""
+"""By method, the client capability that it requires."""
 
 Forwarded = Literal["sampling", "roots"]
 
@@ -24,12 +24,12 @@ APPS = "io.modelcontextprotocol/ui"
 _PAGES = "text/html;profile=mcp-app"
 
 _REJECTED = -1
-"""The code of a request that a person has refused (2025-11-25, sampling)."""
+"""The error code of a request that a person refused (2025-11-25, sampling)."""
 
 
 def own_capabilities(forward: Collection[str]) -> Mapping[str, Any]:
-    """The capabilities of the gate itself, in a handshake and in requests that no client asked for: all that some
-    client may have."""
+    """Returns the gate's own capabilities, for handshakes and for requests without a client: everything that some
+    client may support."""
     capabilities: dict[str, Any] = {
         "elicitation": {"form": {}, "url": {}},
         "extensions": {APPS: {"mimeTypes": [_PAGES]}},
@@ -42,10 +42,10 @@ def own_capabilities(forward: Collection[str]) -> Mapping[str, Any]:
 
 
 def shown_capabilities(declared: Mapping[str, Any], forward: Collection[str]) -> Mapping[str, Any]:
-    """The part of a caller's capabilities that a server is shown.
+    """Returns the part of a caller's capabilities that a server sees.
 
-    Context of other servers is never put beside a prompt (``sampling.context``), because here they are all the gate's.
-    No server hears of changed roots (``roots.listChanged``): each call has those of its own client.
+    Without ``sampling.context``, which adds context of other servers: here these are all servers of the gate. Without
+    ``roots.listChanged``, because each call has the roots of its own client.
     """
     shown: dict[str, Any] = {}
     if "elicitation" in declared:
@@ -60,20 +60,26 @@ def shown_capabilities(declared: Mapping[str, Any], forward: Collection[str]) ->
     return shown
 
 
+def asked_as_it_runs(caller: Caller) -> bool:
+    """Returns True if a server may send requests to the client of *caller* during its call. *caller* is an
+    ``OfferedCaller``, or silent."""
+    return caller.answers == "now" and not caller.capabilities.keys().isdisjoint(CAPABILITY.values())
+
+
 def offered_methods(forward: Collection[str]) -> frozenset[str]:
-    """The requests of a server that may be passed on to a client."""
+    """Returns the methods of server requests that may be forwarded to a client."""
     return frozenset(method for method, name in CAPABILITY.items() if method == ELICIT or name in forward)
 
 
 def offered(context: CallContext, forward: Collection[str]) -> CallContext:
-    """*context* with its caller as far as the server may use it."""
+    """Returns *context* with its caller limited to what the server may use."""
     if context.caller is SILENT or isinstance(context.caller, OfferedCaller):
         return context
     return context.having(caller=OfferedCaller(context.caller, forward))
 
 
 class OfferedCaller(PassingCaller):
-    """*caller*, with the capabilities that the server is shown, asked for nothing else."""
+    """*caller* with only the capabilities that the server sees. Answers no other requests."""
 
     def __init__(self, caller: Caller, forward: Collection[str]) -> None:
         super().__init__(caller)
@@ -90,7 +96,7 @@ class OfferedCaller(PassingCaller):
 
 
 def unanswered(request_id: int | str, method: str, *, rejected: bool = False) -> Mapping[str, Any]:
-    """The message for a server whose request nobody answered. *rejected*: a person refused it."""
+    """Returns the reply to a server request that has no answer. *rejected*: a person refused it."""
     if method == ELICIT:
         return {"jsonrpc": "2.0", "id": request_id, "result": {"action": "cancel"}}
     error = {"code": METHOD_NOT_FOUND, "message": "The client of this call does not answer this."}

@@ -23,7 +23,7 @@ from wicketgate.errors import (
     UpstreamUnavailable,
     UpstreamUnclear,
 )
-from wicketgate.heavy_work import VERY_LARGE_BYTES, in_line
+from wicketgate.heavy_work import VERY_LARGE_BYTES, run_queued
 from wicketgate.ports import SILENT, CallContext, Caller
 from wicketgate.upstreams.mcp import wire
 
@@ -329,7 +329,7 @@ async def _object(result: object, actor: str) -> dict[str, Any]:
         try:
             whole = partial(wire.whole, result)
             very_large = len(memoryview(result)) > VERY_LARGE_BYTES
-            result = await (in_line(whole, actor) if very_large else asyncio.to_thread(whole))
+            result = await (run_queued(whole, actor) if very_large else asyncio.to_thread(whole))
         except wire.DAMAGED:
             raise Malformed(NOT_VALID) from None
     if not isinstance(result, dict):

@@ -1,4 +1,4 @@
-"""A tool server as a child process of ours: its environment, its input and output, the signs of its end, its stopping.
+"""A tool server as a child process: its environment, its input and output, the signs of its end, its stopping.
 
 It leads a process group of its own, so that the processes it starts end with it (ROUTE-15, UP-14).
 """
@@ -70,30 +70,6 @@ class ChildReader(Protocol):
     def ended(self, how: str) -> None:
         """Once, when it ends by itself: *how* is a phrase such as ``it ended with code 3``."""
         ...
-
-
-class Child(Protocol):
-    """A tool server to write to: a child process, or one that another process of ours runs."""
-
-    async def writable(self) -> None:
-        """Waits while nothing can be written. Raises ChildEnded."""
-        ...
-
-    def write(self, data: bytes) -> None:
-        """Without waiting; nothing happens when it has ended."""
-        ...
-
-    def rest(self, seconds: float) -> None:
-        """Read no more of its output for so long."""
-        ...
-
-    def pause(self) -> None:
-        """Read no more of its output until ``read_on``."""
-        ...
-
-    def read_on(self) -> None: ...
-
-    async def stop(self) -> None: ...
 
 
 class ChildEnded(Exception):
@@ -187,7 +163,7 @@ class ChildProcess(asyncio.SubprocessProtocol):
             self._stdin.write(gathered[0] if len(gathered) == 1 else b"".join(gathered))
 
     def rest(self, seconds: float) -> None:
-        """Read no more of its output for so long."""
+        """Read no more of its output for this time."""
         if self._resting is None:
             self.pause()
             self._resting = asyncio.get_running_loop().call_later(seconds, self._rested)
@@ -197,6 +173,7 @@ class ChildProcess(asyncio.SubprocessProtocol):
         self.read_on()
 
     def pause(self) -> None:
+        """Read no more of its output until ``read_on``."""
         self._pauses += 1
         if (stdout := self._stdout()) is not None:
             stdout.pause_reading()
@@ -224,7 +201,7 @@ class ChildProcess(asyncio.SubprocessProtocol):
             await to_its_end(partial(self._begin_stop, self._transport))
 
     def _begin_stop(self, transport: asyncio.SubprocessTransport) -> Coroutine[None, None, None]:
-        grace_s, self._stop_grace_s = self._stop_grace_s, 0.0  # begun again, it was broken off: somebody is in a hurry
+        grace_s, self._stop_grace_s = self._stop_grace_s, 0.0  # begun again, it was broken off: someone is in a hurry
         return self._stop(transport, grace_s)
 
     async def _stop(self, transport: asyncio.SubprocessTransport, grace_s: float) -> None:

@@ -1,12 +1,12 @@
-"""The client of one connected MCP server: the port to its transport, the agreement with it, every kind of request.
+"""The client of one connected MCP server: the transport interface, the negotiated version, and all requests.
 
-A server of 2026-07-28 that needs answers of a client answers ``input_required``, and is called again with them
+A server of 2026-07-28 that needs answers from a client returns ``input_required``, and is called again with them
 (FACE-11, UP-101)."""
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, contextmanager
 from typing import Any, Protocol, Self
 
 from wicketgate.errors import InputRequired, UpstreamError
@@ -15,23 +15,24 @@ from wicketgate.mcp_names import HEADER_MISMATCH, URL_ELICITATION_REQUIRED
 from wicketgate.ports import CallContext, CannotAsk, InputAnswers
 from wicketgate.task_end import end_tasks
 from wicketgate.upstreams.mcp import tasks
-from wicketgate.upstreams.mcp.asking import CAPABILITY, ELICIT, offered, offered_methods
-from wicketgate.upstreams.mcp.call import NOT_VALID, Call, Gone, Heard, Malformed, Refused
+from wicketgate.upstreams.mcp.asking import CAPABILITY, ELICIT, offered_methods
+from wicketgate.upstreams.mcp.call import NOT_VALID, Call, Gone, Heard, Malformed, Refused, reported
 from wicketgate.upstreams.mcp.eras import ANNOTATION, Agreement, Mirrored, Mode, Negotiation, Stamp, mirrored_arguments
 from wicketgate.upstreams.mcp.exchange import Exchange
 from wicketgate.upstreams.mcp.session import OutgoingRequest
+from wicketgate.upstreams.mcp.silence import PING_S, Silence
 
 log = logging.getLogger("wicketgate.upstream")
 
 _DISCOVER_S = 10.0
-"""A server of the handshake era may not answer at all to ``server/discover``."""
+"""Some servers of the handshake era never answer ``server/discover``."""
 _MAX_PAGES = 1_000
 _MAX_TOOLS = 100_000
 _MAX_ROUNDS = 8
 _MAX_REQUESTS = 32
 _PAUSE_S = 0.05
 _MAY_ASK = frozenset({"tools/call", "resources/read", "prompts/get"})
-"""The methods whose answer may be a question."""
+"""The methods that may be answered with ``input_required``."""
 
 Attempt = Callable[[InputAnswers | None], Awaitable[dict[str, Any]]]
 
@@ -40,49 +41,51 @@ Page = Callable[[str | None], Awaitable[Mapping[str, Any]]]
 
 
 class Connection(Protocol):
-    """An open way to one MCP server, on which requests run side by side."""
+    """An open connection to one MCP server, for concurrent requests."""
 
     @property
-    def one_era(self) -> bool:
-        """A server of the handshake era may end, or stay silent, when it is asked for another era first."""
-        ...
-
-    @property
-    def shows_its_end(self) -> bool:
-        """Its end shows by itself; otherwise only a request finds out."""
+    def is_process(self) -> bool:
+        """The server is a child process. Its end is noticed at once. It may end, or not answer, if the first request is
+        of the other era."""
         ...
 
     @property
     def handshake_only(self) -> bool:
-        """The transport is older than 2026-07-28."""
+        """The transport does not exist in 2026-07-28."""
         ...
 
     @property
     def has_headers(self) -> bool:
-        """Requests of 2026-07-28 carry headers on it."""
+        """Requests of 2026-07-28 have headers on this transport."""
+        ...
+
+    @property
+    def beside(self) -> "Connect | None":
+        """Opens another session at the same server, to be closed before this one. None if that needs another process,
+        or the transport has one era."""
         ...
 
     @property
     def exchange(self) -> Exchange: ...
 
     async def request(self, outgoing: OutgoingRequest, call: Call) -> dict[str, Any]:
-        """The result. A caller that leaves early has the request cancelled on the server, and no other one. Raises
-        Refused, Malformed, Gone."""
+        """Returns the result. Cancels the request on the server if the caller is cancelled. Raises Refused, Malformed,
+        Gone."""
         ...
 
     async def agreed(self, agreement: Agreement) -> None:
-        """The version is settled: complete the handshake, if there is one, and listen where this era listens."""
+        """Completes the handshake, if the version has one, and opens the stream of its era."""
         ...
 
 
 Lost = Callable[[str], None]
-"""Called once when the other side is gone; the argument says how, such as ``it ended with code 3``."""
+"""Called once when the connection is lost, with a phrase such as ``it ended with code 3``."""
 
 Connect = Callable[[Lost], AbstractAsyncContextManager[Connection]]
 
 
 class McpClient:
-    """Lasts as long as its connection. *lost* is called by a request that finds the connection gone."""
+    """Lives as long as its connection. A request that finds the connection gone calls *lost*."""
 
     def __init__(
         self,
@@ -91,12 +94,13 @@ class McpClient:
         agreement: Agreement,
         lost: Callable[[str], None],
         forward: Collection[str],
+        ping_s: float,
     ) -> None:
         self.agreement = agreement
         self._name = name
         self._connection = connection
         self._lost = lost
-        self._forward = forward
+        self._silence = Silence(self.ping, lambda: connection.exchange.heard, ping_s)
         self._stamp = Stamp(agreement, forward)
         self._modern = agreement.modern
         self._has_headers = connection.has_headers
@@ -111,11 +115,12 @@ class McpClient:
         mode: Mode,
         lost: Callable[[str], None],
         forward: Collection[str] = (),
+        ping_s: float = PING_S,
     ) -> Self:
-        """Agree with the server on a version. *forward*: capabilities of clients besides questions that it may use.
-        Raises Refused, Malformed, Gone; bound it by a deadline."""
+        """Negotiates the version. *forward*: client capabilities other than elicitation that the server may use. Raises
+        Refused, Malformed, Gone. Call it with a deadline."""
         connection.exchange.pass_on(offered_methods(forward))
-        negotiation = Negotiation("legacy" if connection.handshake_only else mode, forward)
+        negotiation = Negotiation("handshake" if connection.handshake_only else mode, forward)
         while negotiation.agreement is None:
             request = negotiation.request
             deadline_s = _DISCOVER_S if request.method == "server/discover" else None
@@ -123,7 +128,7 @@ class McpClient:
                 async with asyncio.timeout(deadline_s) as deadline:
                     negotiation.answered(await _answer(connection, request))
             except (Refused, Malformed, Gone) as error:
-                if isinstance(error, Gone) and connection.shows_its_end:
+                if isinstance(error, Gone) and connection.is_process:
                     raise
                 negotiation.failed(error)
             except TimeoutError as error:
@@ -131,16 +136,57 @@ class McpClient:
                     raise
                 negotiation.failed(error)
         await connection.agreed(negotiation.agreement)
-        return cls(name, connection, negotiation.agreement, lost, forward)
+        return cls(name, connection, negotiation.agreement, lost, forward, ping_s)
 
     async def list_tools(self) -> list[Any]:
-        """Every definition as it came (CARD-11, UP-2). Raises Refused, Malformed, Gone.
+        """Returns all definitions unchanged (CARD-11, UP-2). Raises GatewayError.
 
-        The catalog reads each by itself, so that a bad one costs only itself.
+        The catalog parses each one separately, so that a bad definition affects no other.
         """
+        with self._in_flight():
+            return await self._read_tools()
 
+    async def ask(self, method: str, params: Mapping[str, Any], context: CallContext | None) -> dict[str, Any]:
+        """Sends any request, for the caller of *context*, an offered one. Returns the result, or a task
+        (``tasks.is_task``). Raises GatewayError, and InputRequired for questions to be answered with another call."""
+        with self._in_flight():
+            try:
+                return await self._ask(method, params, context)
+            except Refused as refused:
+                if refused.code != HEADER_MISMATCH or method != "tools/call" or not self._modern:
+                    raise
+            # Refused before it ran: the tool's schema has changed, or the tool was never listed.
+            await self._read_tools()
+            return await self._ask(method, params, context)
+
+    async def ask_of_task(self, method: str, params: Mapping[str, Any], context: CallContext) -> dict[str, Any]:
+        """Sends a request about a task. Raises GatewayError."""
+        with self._in_flight():
+            return whole_or_task(await self._request(method, params, context))
+
+    async def give_up(self) -> None:
+        """Waits until the server has been silent for too long, then reports the connection as lost."""
+        await self._silence.lasting()
+        self._lost("it answers nothing any more")
+
+    @contextmanager
+    def _in_flight(self) -> Iterator[None]:
+        """Notes whether the server answers the request that is sent within, and raises its failures as GatewayError."""
+        call, given_up = self._silence.begin(), False
+        try:
+            yield
+        except (Refused, Malformed, Gone) as error:
+            raise reported(self._name, error) from error
+        except asyncio.CancelledError:
+            # At its deadline, or because the caller left. After several in a row a ping finds out which.
+            given_up = True
+            raise
+        finally:
+            self._silence.unanswered(call) if given_up else self._silence.end(call)
+
+    async def _read_tools(self) -> list[Any]:
         async def page(cursor: str | None) -> dict[str, Any]:
-            return await self.ask("tools/list", {"cursor": cursor} if cursor is not None else {}, None)
+            return whole(await self._request("tools/list", {"cursor": cursor} if cursor is not None else {}, None))
 
         tools, complete = await read_pages(page, "tools", _MAX_TOOLS, _MAX_PAGES)
         if not complete:
@@ -151,23 +197,7 @@ class McpClient:
         self._mirrored, self.left_out = mirrored, left_out
         return tools
 
-    async def call_tool(self, name: str, arguments: Mapping[str, Any], context: CallContext) -> dict[str, Any]:
-        """The result, or the task in its place (``tasks.is_task``). Raises Refused, Malformed, Gone, and InputRequired
-        or UpstreamError for unanswered questions."""
-        params = {"name": name, "arguments": arguments}
-        try:
-            return await self.ask("tools/call", params, context)
-        except Refused as refused:
-            if refused.code != HEADER_MISMATCH or not self._modern:
-                raise
-        # It was refused unseen: the tool has another schema by now, or was never listed.
-        await self.list_tools()
-        return await self.ask("tools/call", params, context)
-
-    async def ask(self, method: str, params: Mapping[str, Any], context: CallContext | None) -> dict[str, Any]:
-        """Any request. Raises as ``call_tool``."""
-        if context is not None:
-            context = offered(context, self._forward)
+    async def _ask(self, method: str, params: Mapping[str, Any], context: CallContext | None) -> dict[str, Any]:
         if not self._modern:
             try:
                 return whole(await self._request(method, params, context))
@@ -184,19 +214,15 @@ class McpClient:
 
         return await with_answers(self._name, attempt, context, whole_or_task if method == "tools/call" else whole)
 
-    async def ask_of_task(self, method: str, params: Mapping[str, Any], context: CallContext) -> dict[str, Any]:
-        """A request about a task. Raises Refused, Malformed, Gone."""
-        return whole_or_task(await self._request(method, params, context))
-
     async def ping(self) -> None:
-        """Ask for something that costs the server nothing. Raises Refused, Malformed, Gone."""
+        """Sends the cheapest request of the era. Raises Refused, Malformed, Gone."""
         await self._request("server/discover" if self._modern else "ping", {}, None)
 
     async def listen(self, lists: Sequence[str], uris: Sequence[str], heard: Heard) -> None:
-        """Hold a stream of changes of *lists* (``tools``, ``prompts``, ``resources``) and of the resources *uris*;
-        *heard* first gets the server's acknowledgement. Only in 2026-07-28.
+        """Reads the stream of changes of *lists* (``tools``, ``prompts``, ``resources``) and of the resources *uris*
+        until the server ends it. *heard* gets the server's acknowledgement first. Only in 2026-07-28.
 
-        Returns when the server ends the stream. Raises Refused, Malformed, Gone.
+        Raises Refused, Malformed, Gone.
         """
         wanted: dict[str, Any] = {f"{name}ListChanged": True for name in lists}
         if uris:
@@ -213,7 +239,7 @@ class McpClient:
         try:
             return await self._connection.request(OutgoingRequest(method, stamped, headers), call)
         except Gone as gone:
-            if not gone.carried and not self._connection.shows_its_end:
+            if not gone.carried and not self._connection.is_process:
                 self._lost(gone.how)
             raise
 
@@ -228,14 +254,14 @@ class McpClient:
 
 
 async def _answer(connection: Connection, request: OutgoingRequest) -> dict[str, Any]:
-    """The answer to a request of the negotiation, which must not be cancelled on the server."""
+    """Returns the answer to a negotiation request, which must not be cancelled on the server."""
     call = connection.exchange.new_call(None)
     call.cancellable = False
     return await connection.request(request, call)
 
 
 def _second(answers: InputAnswers) -> dict[str, Any]:
-    """The parameters that a second attempt has more than the first."""
+    """Returns the additional parameters of a second attempt."""
     params: dict[str, Any] = {}
     if answers.responses:
         params["inputResponses"] = answers.responses
@@ -245,24 +271,24 @@ def _second(answers: InputAnswers) -> dict[str, Any]:
 
 
 def whole(result: dict[str, Any]) -> dict[str, Any]:
-    """*result*, which is complete. Raises Malformed for one of another kind, such as the task of an extension that was
-    not offered: what was asked for may not be over."""
+    """Returns *result*. Raises Malformed unless it is complete: for another kind, such as a task that was not agreed
+    on, the work may not be done."""
     if result.get("resultType") not in (None, "complete"):
         raise Malformed(NOT_VALID)
     return result
 
 
 def whole_or_task(result: dict[str, Any]) -> dict[str, Any]:
-    """As ``whole``, where the server may answer with a task."""
+    """As ``whole``, but accepts a task."""
     return result if tasks.is_task(result) else whole(result)
 
 
 async def with_answers(
     name: str, attempt: Attempt, context: CallContext, checked: Callable[[dict[str, Any]], dict[str, Any]] = whole
 ) -> dict[str, Any]:
-    """Call until the server needs no more answers; the result as *checked* gives it. Raises InputRequired where the
-    answers come with another call of the client, Malformed for a result of an unknown kind, and UpstreamError where no
-    one can be asked, or there is no end to it."""
+    """Calls *attempt* until the server needs no more answers, and returns the result as *checked* returns it. Raises
+    InputRequired if the client sends its answers with another call, Malformed for an unknown kind of result, and
+    UpstreamError if the client cannot be asked, or the server keeps asking."""
     answers = context.answers
     for _ in range(_MAX_ROUNDS):
         result = await attempt(answers)
@@ -273,8 +299,8 @@ async def with_answers(
 
 
 def _pages_to_open(refused: Refused, context: CallContext) -> dict[str, Any]:
-    """The questions of a client of the newer era in place of an error that only older versions have: the pages that a
-    person must open before the call. Empty for another error, and where they were opened or cannot be shown."""
+    """Returns the pages of a URL_ELICITATION_REQUIRED error as questions, because 2026-07-28 does not have this error.
+    Empty for other errors, and if the pages were already opened or the client cannot show them."""
     caller, answered = context.caller, context.answers is not None
     if refused.code != URL_ELICITATION_REQUIRED or answered or caller.answers != "later":
         return {}
@@ -295,12 +321,12 @@ async def _answered(name: str, result: Mapping[str, Any], context: CallContext) 
     if not isinstance(requests, dict) or not isinstance(state, str | None) or len(requests) > _MAX_REQUESTS:
         raise Malformed(NOT_VALID)
     if not requests:
-        # It only wants to be asked again, with its state.
+        # The server only wants the call again, with its state.
         if state is None:
             raise Malformed(NOT_VALID)
         await asyncio.sleep(_PAUSE_S)
         return InputAnswers({}, state)
-    # Only what the server was shown for this call can be passed on.
+    # Only capabilities that the server saw for this call may be used.
     for request in requests.values():
         match request:
             case {"method": str(method), "params": dict()} | {"method": "roots/list" as method}:
@@ -310,7 +336,7 @@ async def _answered(name: str, result: Mapping[str, Any], context: CallContext) 
                     )
             case _:
                 raise Malformed(NOT_VALID)
-    # The client answers with another call, now, or not at all.
+    # The client answers with another call, during this one, or never.
     match context.answers_come:
         case "later":
             raise InputRequired(requests, state)
@@ -323,8 +349,8 @@ async def _answered(name: str, result: Mapping[str, Any], context: CallContext) 
 
 
 async def _asked(requests: Mapping[str, Any], context: CallContext) -> dict[str, Any]:
-    """The answers of the caller by key: to all at once in a task, whose client is shown what is open (FACE-156), and
-    otherwise one after the other, as they are put to a person. Raises CannotAsk."""
+    """Returns the caller's answers by key. Asks concurrently in a task, whose client sees all open questions
+    (FACE-156); otherwise one after another, for a person. Raises CannotAsk."""
 
     async def one(request: Mapping[str, Any]) -> Mapping[str, Any]:
         return await context.caller.ask(request["method"], request.get("params") or {})
@@ -339,8 +365,8 @@ async def _asked(requests: Mapping[str, Any], context: CallContext) -> dict[str,
 
 
 async def read_pages(page: Page, key: str, max_items: int, max_pages: int) -> tuple[list[Any], bool]:
-    """The items under *key*, page after page; False if the list went on. A server that repeats a cursor, or never
-    ends, is cut off. Raises Malformed, and the exceptions of *page*."""
+    """Returns the items under *key* of all pages, and False if the list is incomplete. Stops at a repeated cursor and
+    at the limits. Raises Malformed, and what *page* raises."""
     items: list[Any] = []
     cursor: str | None = None
     seen: set[str] = set()
@@ -360,7 +386,7 @@ async def read_pages(page: Page, key: str, max_items: int, max_pages: int) -> tu
 
 
 def _usable(name: str, tools: Sequence[Any], mirrored: dict[str, Mirrored], left_out: list[str]) -> list[Any]:
-    """The tools without those whose annotations are invalid, which are noted in *left_out*."""
+    """Returns the tools with valid header annotations; adds the others to *left_out*."""
     kept = []
     for tool in tools:
         schema = tool.get("inputSchema") if isinstance(tool, dict) else None

@@ -4,33 +4,23 @@ Redirects are followed within the origin only and with the method kept; a 401 re
 """
 
 import asyncio
-import base64
 from collections.abc import Mapping
 from contextlib import suppress
 from math import inf
 from typing import Any
-from urllib.parse import unquote, urljoin, urlsplit
+from urllib.parse import urljoin, urlsplit
 
 import httpx
 
 from wicketgate.answer_room import AnswerHold
 from wicketgate.errors import ConnectRequired, ProviderError, ScopesNeeded, UpstreamUnavailable
 from wicketgate.heavy_work import VERY_LARGE_BYTES
-from wicketgate.net import (
-    CONNECT_S,
-    AnswerUndecodable,
-    Credentials,
-    HttpClient,
-    NeverSent,
-    NoAnswer,
-    Target,
-    body_of,
-    redirect_of,
-    refusal_of,
-    send_authorized,
-)
-from wicketgate.net.outgoing import AnswerTimedOut, NotHttp, trouble_of
+from wicketgate.net import Credentials, HttpClient, NeverSent, NoAnswer, Target, body_of
+from wicketgate.net.challenge import refusal_of
+from wicketgate.net.client import CONNECT_S, redirect_of, send_authorized
+from wicketgate.net.outgoing import AnswerTimedOut, AnswerUndecodable, NotHttp, trouble_of
 from wicketgate.net.sse import SseDecoder, SseEvent
+from wicketgate.net.transport import read_bounded
 from wicketgate.upstreams.mcp import wire
 from wicketgate.upstreams.mcp.call import (
     CONNECTION_LOST,
@@ -71,10 +61,11 @@ class Endpoint:
         self._credentials = credentials
         own = {name: value for name, value in headers.items() if name.lower() != "authorization" or not credentials}
         self._headers = {**_ACCEPTED, **own}
-        self.authorized = credentials is not None or any(name.lower() == "authorization" for name in own)
-        self._add_user_of(url)
-        self._moved: dict[str, str] = {}
-        self._targets: dict[str, Target] = {}
+        # A user in the URL is sent too, by Target.
+        has_user = "@" in url.partition("://")[2].partition("/")[0]
+        self.authorized = has_user or credentials is not None or any(name.lower() == "authorization" for name in own)
+        # By method; others than POST may have a place of their own.
+        self._places: dict[str, tuple[str, Target]] = {}
         self._notifying = 0
 
     async def send(self, method: str, content: bytes, headers: Mapping[str, str]) -> httpx.Response:
@@ -124,19 +115,17 @@ class Endpoint:
     def at(self, reference: str) -> "Endpoint | None":
         """Another URL of the same origin, with the same headers and credentials; None if it lies elsewhere."""
         try:
-            url = urljoin(self._url, reference)
-            here, there = urlsplit(self._url), urlsplit(url)
+            here, there = urlsplit(self._url), urlsplit(urljoin(self._url, reference))
             if (here.scheme, here.hostname, here.port) != (there.scheme, there.hostname, there.port):
                 return None
         except ValueError:
             return None
+        url = there._replace(netloc=here.netloc).geturl()  # with the user of our own URL
         return Endpoint(self._http, url, self._headers, self._credentials)
 
     async def _followed(self, method: str, content: bytes, headers: Mapping[str, str]) -> httpx.Response:
-        url = self._moved.get(method, self._url)
-        target = self._targets.get(method)
-        if target is None:
-            target = self._targets[method] = Target(method, url, self._headers)
+        known = self._places.get(method)
+        url, target = known or (self._url, Target(method, self._url, self._headers))
         asked = {url}
         while True:
             response = await self._http.transport.send(target, content, headers, connect_s=CONNECT_S)
@@ -148,31 +137,13 @@ class Endpoint:
                 raise Malformed("redirects again and again")
             asked.add(onward)
             url, target = onward, Target(method, onward, self._headers)
-        if len(asked) > 1:
-            self._remember(method, url)
+        if known is None or len(asked) > 1:
+            if method == "POST" and url != self._url:
+                # After a redirected POST all methods use the new URL; after a redirected GET only GET does.
+                self._url = url
+                self._places.clear()
+            self._places[method] = url, target
         return response
-
-    def _remember(self, method: str, url: str) -> None:
-        """Send the next request to *url* directly. Where messages are posted, everything else goes too; a page that a
-        GET is sent to is no place for messages."""
-        if method == "POST":
-            self._url = url
-            self._moved.clear()
-            self._targets.clear()
-        else:
-            self._moved[method] = url
-            self._targets.pop(method, None)
-
-    def _add_user_of(self, url: str) -> None:
-        """Send a user and password that stand in the URL as HTTP does (Basic)."""
-        try:
-            parts = urlsplit(url)
-        except ValueError:
-            return
-        if parts.username is not None and not self.authorized:
-            user = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
-            self._headers["Authorization"] = f"Basic {base64.b64encode(user.encode()).decode('ascii')}"
-            self.authorized = True
 
 
 class EventStream:
@@ -238,11 +209,9 @@ def kind_of(response: httpx.Response) -> str:
 async def body_within(response: httpx.Response, max_bytes: int, hold: AnswerHold | None = None) -> bytearray:
     """The whole body; a large one is read when *hold* has room for it. Raises Malformed if it is larger, and Gone."""
     try:
-        data, cut = await body_of(response).gather(max_bytes, hold)
+        data, cut = await read_bounded(response, max_bytes, hold)
     except httpx.RequestError as error:
         raise failure_of(error) from None
-    finally:
-        await response.aclose()
     if cut:
         raise too_large(max_bytes)
     return data
@@ -251,11 +220,9 @@ async def body_within(response: httpx.Response, max_bytes: int, hold: AnswerHold
 async def beginning_of(response: httpx.Response) -> bytes:
     """The first bytes of an answer that is not MCP; as many as came before it broke off."""
     try:
-        data, _ = await body_of(response).gather(_MAX_SNIFFED)
+        data, _ = await read_bounded(response, _MAX_SNIFFED)
     except httpx.RequestError:
         return b""
-    finally:
-        await response.aclose()
     return bytes(data)
 
 

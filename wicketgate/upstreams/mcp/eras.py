@@ -1,8 +1,9 @@
-"""Agreeing with a server on a version of MCP, and the additions to each request in that version's era (UP-7, UP-37).
+"""Negotiates the version of MCP with a server, and adds what each era requires to requests (UP-7, UP-37).
 
-Servers of 2026-07-28 answer ``server/discover``, and every request carries its version, client and capabilities in
-``_meta``, and headers over HTTP; some arguments are mirrored in headers too (``x-mcp-header``). Older ones want the
-handshake (``initialize``) first.
+Servers of 2026-07-28 answer ``server/discover``. There every request has its version, client and capabilities in
+``_meta``, and headers over HTTP; some arguments are also sent as headers (``x-mcp-header``). Older servers need the
+handshake (``initialize``) first. The answers are read with a few models that accept what the SDK's types accept:
+importing the SDK's hundreds would block the loop (OPS-376).
 """
 
 import base64
@@ -13,7 +14,8 @@ from dataclasses import dataclass
 from importlib.metadata import version as installed
 from typing import Any, Literal
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic.alias_generators import to_camel
 
 from wicketgate.mcp_names import (
     CLIENT_CAPABILITIES_META_KEY,
@@ -29,17 +31,62 @@ from wicketgate.mcp_names import (
 )
 from wicketgate.upstreams.mcp.asking import own_capabilities
 from wicketgate.upstreams.mcp.call import Gone, Malformed, Refused
-from wicketgate.upstreams.mcp.introduction import Discovered, Initialized, ServerCapabilities
 from wicketgate.upstreams.mcp.session import OutgoingRequest
+
+
+class _Words(BaseModel):
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True)
+
+
+class Offer(_Words):
+    """A kind of thing that a server offers, and the changes of it that it announces."""
+
+    list_changed: bool | None = None
+    subscribe: bool | None = None
+
+
+class ServerCapabilities(_Words):
+    """None: the server has no such thing."""
+
+    tools: Offer | None = None
+    resources: Offer | None = None
+    prompts: Offer | None = None
+    completions: dict[str, Any] | None = None
+    extensions: dict[str, dict[str, Any]] | None = None
+
+
+class _Implementation(_Words):
+    name: str
+    title: str | None = None
+    version: str
+
+
+class Initialized(_Words):
+    """The result of ``initialize``."""
+
+    protocol_version: str
+    capabilities: ServerCapabilities
+    server_info: _Implementation
+    instructions: str | None = None
+
+
+class Discovered(_Words):
+    """The result of ``server/discover``."""
+
+    supported_versions: list[str]
+    capabilities: ServerCapabilities
+    instructions: str | None = None
+    meta: dict[str, Any] | None = Field(alias="_meta", default=None)
+
 
 VERSION_HEADER = "mcp-protocol-version"
 METHOD_HEADER = "mcp-method"
 NAME_HEADER = "mcp-name"
 PARAM_HEADER = "Mcp-Param-"
 
-Mode = Literal["auto", "legacy", "handshake", "modern"]
-"""``auto``: 2026-07-28 first, then the handshake. ``legacy``: the handshake first. ``handshake``: nothing else.
-``modern``: only 2026-07-28."""
+Mode = Literal["auto", "handshake", "modern"]
+"""``auto``: 2026-07-28 first, then the handshake; where both are spoken, a second session may be opened.
+``handshake``: only the handshake. ``modern``: only 2026-07-28."""
 
 _NAMED_BY = {
     "tools/call": "name",
@@ -49,19 +96,19 @@ _NAMED_BY = {
     "tasks/update": "taskId",
     "tasks/cancel": "taskId",
 }
-"""By method, the parameter that the name header repeats."""
+"""By method, the parameter that is also in the name header."""
 _LOG_LEVEL = "info"
-"""Servers of 2026-07-28 log only for requests that ask for it; messages below it are rarely worth a stream."""
+"""Servers of 2026-07-28 send log messages only if the request names a level; lower levels are rarely worth a stream."""
 _CLIENT = {"name": "wicketgate", "version": installed("wicketgate")}
 _NO_HANDSHAKE = (METHOD_NOT_FOUND, UNSUPPORTED_PROTOCOL_VERSION)
-_NOT_MODERN = ("does not speak MCP 2026-07-28", "set era to auto or 2025-11-25")
+_NOT_MODERN = ("does not speak MCP 2026-07-28", "set era to client or 2025-11-25")
 _MAX_INSTRUCTIONS = 2_000
 _MAX_SPELLING = 256
 
 ANNOTATION = "x-mcp-header"
 _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _TYPES = frozenset({"string", "integer", "boolean"})
-# The keywords of JSON Schema whose values are schemas again. Data (default, const, enum) and references are left out.
+# The keywords of JSON Schema that contain schemas. Data (default, const, enum) and references are left out.
 _ONE_SCHEMA = frozenset(
     {
         "items",
@@ -81,7 +128,7 @@ _LIST_OF_SCHEMAS = frozenset({"allOf", "anyOf", "oneOf", "prefixItems"})
 _MAP_OF_SCHEMAS = frozenset({"patternProperties", "dependentSchemas", "$defs", "definitions"})
 
 Mirrored = Mapping[tuple[str, ...], str]
-"""The arguments of one tool that travel in headers too: by path, the name of the header."""
+"""The arguments of one tool that are also sent as headers: the header name by path."""
 
 
 _PLAIN = re.compile(r"[\x20-\x7e]*")
@@ -90,13 +137,13 @@ _ENCODED = re.compile(r"=\?base64\?.*\?=")
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """The agreement with a server: the version of MCP, and what the server can do."""
+    """The negotiated version of MCP, and what the server supports."""
 
     version: str
     capabilities: ServerCapabilities
     instructions: str
     spellings: tuple[str, ...] = ()
-    """The name and the title that the server gives itself."""
+    """The server's own name and title."""
 
     @property
     def modern(self) -> bool:
@@ -104,11 +151,11 @@ class Agreement:
 
 
 class Negotiation:
-    """Decides which request to send next until there is an *agreement*.
+    """Decides which request to send next, until there is an *agreement*.
 
-    Send ``request``, then give its outcome to ``answered`` or ``failed``. Everything but positive evidence of the newer
-    era leads to the handshake, unless *mode* rules it out (UP-102). *forward*: capabilities of clients besides
-    questions that the server may use.
+    Send ``request``, then pass its outcome to ``answered`` or ``failed``. Without positive evidence of the newer era
+    the next request is the handshake, unless *mode* excludes it (UP-102). *forward*: client capabilities other than
+    elicitation that the server may use.
     """
 
     def __init__(self, mode: Mode, forward: Collection[str] = ()) -> None:
@@ -116,12 +163,10 @@ class Negotiation:
         self._mode = mode
         self._own = own_capabilities(forward)
         self._may_repeat = True
-        self.request = (
-            self._initialize() if mode in ("legacy", "handshake") else self._discover(MODERN_PROTOCOL_VERSIONS[-1])
-        )
+        self.request = self._initialize() if mode == "handshake" else self._discover(MODERN_PROTOCOL_VERSIONS[-1])
 
     def answered(self, result: Mapping[str, Any]) -> None:
-        """Raises Malformed for a server that speaks no MCP, or no version that is known here."""
+        """Raises Malformed for a server that does not speak MCP, or no version that the gate supports."""
         if self.request.method == "initialize":
             self.agreement = _initialized(result)
         elif (agreement := _discovered(result)) is not None:
@@ -132,10 +177,10 @@ class Negotiation:
             self.request = self._initialize()
 
     def failed(self, error: Refused | Malformed | Gone | TimeoutError) -> None:
-        """Raises *error* where nothing more can be tried."""
+        """Raises *error* if there is no other request to try."""
         supported = _supported(error)
         mutual = [version for version in MODERN_PROTOCOL_VERSIONS if version in (supported or ())]
-        # An "unsupported version" that names one of ours is evidence of the newer era, from either request.
+        # An "unsupported version" error that lists one of our versions proves the newer era, after either request.
         if mutual and self._may_repeat and self._mode != "handshake":
             self._may_repeat = False
             self.request = self._discover(mutual[-1])
@@ -143,11 +188,11 @@ class Negotiation:
         never_sent = isinstance(error, Gone) and not error.carried
         other_era_only = supported is not None and not set(supported) & set(HANDSHAKE_PROTOCOL_VERSIONS)
         if self._mode == "handshake" and isinstance(error, Refused) and error.code in _NO_HANDSHAKE:
-            raise Malformed("does not speak MCP 2025-11-25", "set era to auto or 2026-07-28")
+            raise Malformed("does not speak MCP 2025-11-25", "set era to client or 2026-07-28")
         if self.request.method == "initialize" or never_sent or other_era_only:
             raise error
         if self._mode == "modern":
-            # Only a server that answered can be told to be of the other era.
+            # Only an answer shows that the server is of the other era.
             raise Malformed(*_NOT_MODERN) if isinstance(error, Refused) else error
         self.request = self._initialize()
 
@@ -161,7 +206,7 @@ class Negotiation:
 
 
 class Stamp:
-    """Puts into each request what the era of *agreement* wants in it."""
+    """Adds to each request what the era of *agreement* requires."""
 
     def __init__(self, agreement: Agreement, forward: Collection[str] = ()) -> None:
         self._modern = agreement.modern
@@ -171,8 +216,8 @@ class Stamp:
     def meta(
         self, *, capabilities: Mapping[str, Any] | None = None, progress_token: str | None = None
     ) -> dict[str, Any]:
-        """``_meta`` of a request. *capabilities* are those of its caller; those of the gate for its own requests.
-        *progress_token*: its caller listens."""
+        """Returns ``_meta`` of a request. *capabilities* are the caller's; None for the gate's own requests.
+        *progress_token*: None if the caller takes no notifications."""
         meta = dict(self._envelope)
         if self._modern and capabilities is not None:
             meta[CLIENT_CAPABILITIES_META_KEY] = capabilities
@@ -185,7 +230,7 @@ class Stamp:
     def headers(
         self, method: str, params: Mapping[str, Any], mirrored: Mapping[tuple[str, ...], str] | None = None
     ) -> Mapping[str, str]:
-        """*mirrored*: by path, the arguments of a tool that travel in headers too."""
+        """Returns the headers of a request. *mirrored*: arguments of a tool that are also sent as headers, by path."""
         if not self._modern:
             return self._version
         headers = {**self._version, METHOD_HEADER: method}
@@ -197,7 +242,7 @@ class Stamp:
 
 
 def header_value(text: str) -> str:
-    """*text*, encoded if it would not survive as the value of a header."""
+    """Returns *text*, encoded if it is not valid as a header value."""
     if _PLAIN.fullmatch(text) and text == text.strip() and not _ENCODED.fullmatch(text):
         return text
     return f"=?base64?{base64.b64encode(text.encode()).decode('ascii')}?="
@@ -212,7 +257,7 @@ def _envelope(version: str, capabilities: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _discovered(result: Mapping[str, Any]) -> Agreement | None:
-    """None for a server that does not speak the newer era after all."""
+    """Returns None if the server does not speak the newer era after all."""
     try:
         found = Discovered.model_validate(result)
     except ValidationError:
@@ -238,13 +283,13 @@ def _initialized(result: Mapping[str, Any]) -> Agreement:
 
 
 def _spellings(info: object) -> tuple[str, ...]:
-    """The names in *info*; a longer one than any namespace is cut."""
+    """Returns the names in *info*, cut to the length of the longest namespace."""
     given = (info.get("name"), info.get("title")) if isinstance(info, Mapping) else ()
     return tuple(dict.fromkeys(name[:_MAX_SPELLING] for name in given if isinstance(name, str) and name))
 
 
 def _supported(error: Exception) -> list[str] | None:
-    """The versions that an "unsupported version" names."""
+    """Returns the versions in an "unsupported version" error; None for other errors."""
     if isinstance(error, Refused) and error.code == UNSUPPORTED_PROTOCOL_VERSION:
         match error.data:
             case {"supported": list(versions)} if all(isinstance(version, str) for version in versions):
@@ -267,8 +312,8 @@ def _param_headers(mirrored: Mapping[tuple[str, ...], str], arguments: Mapping[s
 
 
 def mirrored_arguments(schema: Any) -> Mirrored | None:
-    """None if an annotation of *schema* is not valid: it must stand on a string, integer or boolean that is reached by
-    ``properties`` alone, and be a token of its own."""
+    """Returns None if an annotation of *schema* is invalid. Valid ones are unique tokens on a string, integer or
+    boolean that is reached through ``properties`` alone."""
     found: dict[tuple[str, ...], str] = {}
     for path, position in _positions(schema):
         if ANNOTATION not in position:
@@ -284,9 +329,9 @@ def mirrored_arguments(schema: Any) -> Mirrored | None:
 
 
 def _positions(root: Any) -> Iterator[tuple[tuple[str, ...] | None, dict[str, Any]]]:
-    """Every schema within *root*, with its path; the path is None where a keyword other than ``properties`` was passed.
+    """Yields every schema within *root* with its path; the path is None below a keyword other than ``properties``.
 
-    Works with a stack of its own, so that no depth of a schema is too much.
+    Iterative, so that deeply nested schemas cannot overflow the stack.
     """
     stack: list[tuple[tuple[str, ...] | None, Any]] = [((), root)]
     while stack:

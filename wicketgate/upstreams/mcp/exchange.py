@@ -84,7 +84,7 @@ class Background:
 
 
 async def to_its_end(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Run *work*, which must be bounded, to its end also when the caller is cancelled meanwhile.
+    """Run *work*, which must be bounded, to its end also when the caller is cancelled in the meantime.
 
     The end of a program may cancel every task of the loop, this one too, even before its first step. So *work* is begun
     again then, and must be able to go on where it was.

@@ -12,7 +12,15 @@ from typing import Any, Protocol
 
 from wicketgate.catalog.skills import SKILLS
 from wicketgate.errors import GatewayError, UpstreamError, UpstreamRefused
-from wicketgate.fleet.features import FeatureChange, FeatureKind, FeatureSupport, ListChanged, ResourceChanged
+from wicketgate.fleet.features import (
+    FeatureChange,
+    FeatureKind,
+    FeatureList,
+    FeatureSupport,
+    ListChanged,
+    ResourceChanged,
+)
+from wicketgate.login.user_credentials import GrantName
 from wicketgate.mcp_names import METHOD_NOT_FOUND
 from wicketgate.ports import CallContext
 from wicketgate.upstreams.mcp.call import Gone, Malformed, Refused
@@ -41,7 +49,10 @@ class Ask(Protocol):
 
 
 class McpFeatures:
-    """Implements Features. The upstream runs ``serve`` with each session, and passes announcements to ``heard``."""
+    """Implements Features, the same for everybody. The upstream runs ``serve`` with each session, and passes
+    announcements to ``heard``."""
+
+    accounts = None
 
     def __init__(self, name: str, ask: Ask, list_timeout_s: float, *, instructions: bool = False) -> None:
         """*instructions*: the server's words for a model are taken."""
@@ -49,18 +60,13 @@ class McpFeatures:
         self._instructions = instructions
         self._ask = ask
         self._list_timeout_s = list_timeout_s
-        self._support: FeatureSupport | None = None
+        self.support: FeatureSupport | None = None
         self._wanted: frozenset[str] = frozenset()
         self._wanting = asyncio.Event()
         self._watchers: list[Callable[[FeatureChange], None]] = []
-        self._fresh_ms: dict[FeatureKind, int] = {}
         self._skills_changed: Callable[[], None] = _nothing
 
-    @property
-    def support(self) -> FeatureSupport | None:
-        return self._support
-
-    async def list_all(self, kind: FeatureKind) -> Sequence[Any]:
+    async def list_all(self, kind: FeatureKind, account: GrantName | None = None) -> FeatureList:
         method, key = _LISTS[kind]
         fresh: list[int] = []
 
@@ -73,26 +79,22 @@ class McpFeatures:
         try:
             async with asyncio.timeout(self._list_timeout_s):
                 items, _ = await read_pages(page, key, _MAX_ITEMS, _MAX_PAGES)
-                self._fresh_ms[kind] = min(fresh)
-                return items
+                return FeatureList(items, min(fresh))
         except Malformed:
             raise UpstreamError(f"{self._name} gave something other than a list of its {kind}.") from None
         except TimeoutError:
             raise UpstreamError(f"{self._name} did not give all its {kind} in time.") from None
         except UpstreamRefused as refused:
             if refused.upstream_code == METHOD_NOT_FOUND:
-                return []
+                return FeatureList(())
             raise
-
-    def fresh_ms(self, kind: FeatureKind) -> int:
-        return self._fresh_ms.get(kind, 0)
 
     async def request(
         self, method: str, params: Mapping[str, Any], context: CallContext, timeout_s: float
     ) -> Mapping[str, Any]:
         return await self._ask(method, params, context)
 
-    def follow(self, uris: frozenset[str]) -> None:
+    def follow(self, uris: frozenset[str], actor: str = "") -> None:
         if uris != self._wanted:
             self._wanted = uris
             self._wanting.set()
@@ -103,8 +105,8 @@ class McpFeatures:
     def begin(self, agreement: Agreement, skills_changed: Callable[[], None]) -> None:
         """Show what a server supports that is connected now. *skills_changed* is called when its skills may be others,
         of which resources tell."""
-        self._support = _support_of(agreement, instructions=self._instructions)
-        self._skills_changed = skills_changed if self._support.skills else _nothing
+        self.support = _support_of(agreement, instructions=self._instructions)
+        self._skills_changed = skills_changed if self.support.skills else _nothing
 
     async def serve(self, client: McpClient) -> None:
         """For as long as a session lasts: follow the changes of its server."""
@@ -118,7 +120,7 @@ class McpFeatures:
             # A server with nothing to follow has its features all the same.
             await asyncio.Event().wait()
         finally:
-            self._support = None
+            self.support = None
 
     def heard(self, method: str, params: object) -> None:
         """Take one notification of the server; any but a change of a feature is passed over."""
@@ -131,10 +133,10 @@ class McpFeatures:
                 self._notify(ResourceChanged(uri))
 
     async def _subscribe(self) -> None:
-        assert self._support is not None
+        assert self.support is not None
         subscribed: frozenset[str] = frozenset()
-        while self._support.subscriptions:
-            # Cleared before the wish is read: one that changes meanwhile is seen in the next round.
+        while self.support.subscriptions:
+            # Cleared before the wish is read: one that changes in the meantime is seen in the next round.
             self._wanting.clear()
             wanted = self._wanted
             for uri in wanted - subscribed:

@@ -1,7 +1,7 @@
-"""MCP over streamable HTTP, in both eras: each request is a POST, whose answer the caller's own task reads.
+"""MCP over streamable HTTP, in both eras: each request is a POST, and the caller's task reads its answer.
 
-2026-07-28 has nothing but these: leaving one closes its connection, which cancels it. The handshake era has a session
-besides: a header on every request, notifications and answers to questions as POSTs, and a GET stream for the rest.
+2026-07-28 has only these requests; closing the connection cancels one. The handshake era also has a session: a header
+on every request, POSTs for notifications and for answers to questions, and a GET stream for all other messages.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from wicketgate.upstreams.mcp.call import (
     no_mcp,
     refusal,
 )
-from wicketgate.upstreams.mcp.client import Connection, Lost
+from wicketgate.upstreams.mcp.client import Connect, Connection, Lost
 from wicketgate.upstreams.mcp.endpoint import (
     EVENTS,
     FAILURES,
@@ -72,39 +72,48 @@ async def http_transport(
     credentials: Credentials | None = None,
     max_answer_bytes: int = MAX_MESSAGE_BYTES,
 ) -> AsyncGenerator[Connection, None]:
-    """Talk to the streamable-HTTP endpoint at *url*, with *headers* on every request.
+    """Opens a session at the streamable-HTTP endpoint *url*, with *headers* on every request.
 
-    *lost* is called when a session of the handshake era is gone. There is no other standing connection; a call that
-    reaches no server finds out.
+    Calls *lost* when a session of the handshake era is gone. 2026-07-28 has no session; there only a failing call shows
+    that the server is gone. Closes *credentials* at the end.
     """
-    http = make_http_client(outgoing)
-    connection = _StreamableHttp(name, http, Endpoint(http, url, headers, credentials), lost, max_answer_bytes)
-    try:
-        yield connection
-    finally:
+
+    @asynccontextmanager
+    async def session(lost: Lost) -> AsyncGenerator[Connection, None]:
+        http = make_http_client(outgoing)
+        endpoint = Endpoint(http, url, headers, credentials)
+        connection = _StreamableHttp(name, http, endpoint, lost, session, max_answer_bytes)
         try:
-            await to_its_end(connection.close)
+            yield connection
         finally:
-            if credentials is not None:
-                await to_its_end(credentials.aclose)
+            await to_its_end(connection.close)
+
+    try:
+        async with session(lost) as connection:
+            yield connection
+    finally:
+        if credentials is not None:
+            await to_its_end(credentials.aclose)
 
 
 class _StreamableHttp:
     """Implements Connection."""
 
-    one_era = False
     handshake_only = False
-    shows_its_end = False
+    is_process = False
     has_headers = True
 
-    def __init__(self, name: str, http: HttpClient, endpoint: Endpoint, lost: Lost, max_bytes: int) -> None:
+    def __init__(
+        self, name: str, http: HttpClient, endpoint: Endpoint, lost: Lost, beside: Connect, max_bytes: int
+    ) -> None:
+        self.beside = beside
         self._name = name
         self.exchange = Exchange(name, self.post)
         self._http = http
         self._endpoint = endpoint
         self._lost = lost
         self._max_bytes = max_bytes
-        # The headers of a session of the handshake era; empty without one.
+        # The headers of a handshake session; empty in 2026-07-28.
         self._session: dict[str, str] = {}
         self._has_session = False
         self._modern = True
@@ -136,23 +145,23 @@ class _StreamableHttp:
             self._session = {}
             return
         self._session[VERSION_HEADER] = agreement.version
-        # Awaited, because a server may refuse requests that arrive before it.
+        # Awaited: a server may refuse requests that arrive before it.
         await self._endpoint.notify({"jsonrpc": "2.0", "method": "notifications/initialized"}, self._session)
         if self._has_session:
             opened = asyncio.Event()
             self.exchange.background.start(self._listen(opened))
-            # An announcement before the stream is open would be lost. Some servers open it with their first message.
+            # Notifications before the stream is open would be lost. Some servers open it with their first message.
             with suppress(TimeoutError):
                 async with asyncio.timeout(_OPEN_S):
                     await opened.wait()
 
     def post(self, message: Mapping[str, Any]) -> None:
-        """In 2026-07-28 a client sends nothing but requests."""
+        """Sends *message* in the handshake era. In 2026-07-28 clients send only requests."""
         if not self._modern:
             self.exchange.background.start(self._endpoint.notify(message, self._session))
 
     async def close(self) -> None:
-        """End the session. Calls that run are read to their end."""
+        """Ends the session. Calls in flight still get their answers."""
         self.exchange.refuse(CONNECTION_LOST)
         await self.exchange.background.close()
         if self._has_session:
@@ -167,7 +176,7 @@ class _StreamableHttp:
             await self._http.aclose()
 
     async def _asked(self, body: bytes, headers: Mapping[str, str], call: Call, *, opens: bool) -> dict[str, Any]:
-        """*opens*: the answer may name the session that it opens."""
+        """Returns the answer to one request. *opens*: the answer may have the id of a new session."""
         response = await self._endpoint.send("POST", body, headers)
         self.exchange.heard += 1
         try:
@@ -193,7 +202,7 @@ class _StreamableHttp:
             await response.aclose()
 
     async def _streamed(self, response: httpx.Response, call: Call) -> dict[str, Any]:
-        """Read an answer that is a stream. If the stream breaks off and can be resumed, that is tried twice."""
+        """Reads an answer that is a stream. Resumes a broken stream at most twice, if it can be resumed."""
         stream, resumed = EventStream(response, self._max_bytes, hold=call.hold), 0
         while True:
             lost = Gone("it ended its stream without an answer", carried=True)
@@ -205,7 +214,7 @@ class _StreamableHttp:
                 lost = gone
             finally:
                 await response.aclose()
-            # Only the handshake era resumes, and only a stream whose events have ids.
+            # Only the handshake era can resume, and only if the events have ids.
             if self._modern or not stream.last_id or resumed == _MAX_RESUMED:
                 raise lost
             resumed += 1
@@ -218,7 +227,7 @@ class _StreamableHttp:
             stream = EventStream(response, self._max_bytes, stream.last_id, call.hold)
 
     async def _read(self, stream: EventStream, call: Call) -> bool:
-        """True if the answer came before the stream ended."""
+        """Returns True if the answer came before the stream ended."""
         while (events := await stream.read()) is not None:
             for event in events:
                 message = wire.decode(event.data)
@@ -238,10 +247,10 @@ class _StreamableHttp:
         return False
 
     async def _listen(self, opened: asyncio.Event) -> None:
-        """Hold the stream of a session; open it again when it ends. *opened*: the first attempt is over."""
+        """Reads the GET stream of a session, and opens it again when it ends. Sets *opened* after the first attempt."""
         last_id, pause_s, failures = "", _REOPEN_S, 0
         while True:
-            # A server may ask for its stream again at once, and end each.
+            # Some servers end each stream at once and ask for another.
             await asyncio.sleep(self._opening.take())
             response = None
             try:
@@ -256,7 +265,7 @@ class _StreamableHttp:
             failures += 1
             if response is not None:
                 try:
-                    # A server that is out of order may offer the stream later; any other refusal is final.
+                    # After a server error the stream may be available later; any other refusal is final.
                     if response.status_code < 500:
                         if not await self._offers_stream(response):
                             return
@@ -281,8 +290,8 @@ class _StreamableHttp:
                 await self._unasked.rest(weight_of(weight, len(event.data)))
 
     async def _refused(self, response: httpx.Response) -> Exception:
-        """What a server says in JSON-RPC counts, with the status beside it; otherwise the status alone. 429, 503 and a
-        lack of scopes say it themselves."""
+        """Returns the failure: the JSON-RPC error with the HTTP status, or the status alone if there is none. For 429,
+        503 and missing scopes the status is enough."""
         status, failed = response.status_code, self._endpoint.no_answer(response, self._name, "http")
         if self._has_session and (status == 404 or (status in (400, 401) and not await self._is_known())):
             self._forgotten()
@@ -298,8 +307,8 @@ class _StreamableHttp:
         return failed
 
     async def _is_known(self) -> bool:
-        """True if the server knows our session. MCP says 404 for one that it does not know, but many servers say 400,
-        and some 401, which have other meanings too: a ping then gets the same answer."""
+        """Returns True if the server knows our session. MCP requires 404 for an unknown session, but many servers send
+        400 and some 401, which have other meanings too. A ping in an unknown session gets the same status."""
         ping = wire.encode({"jsonrpc": "2.0", "id": self.exchange.new_call(None).token, "method": "ping"})
         try:
             async with asyncio.timeout(NOTIFY_S):
@@ -307,22 +316,22 @@ class _StreamableHttp:
         except (*FAILURES, TimeoutError):
             return True
         await response.aclose()
-        # A 401 speaks of the credential, where there is one.
+        # With a credential, a 401 is about the credential.
         return response.status_code not in ((400, 404) if self._endpoint.authorized else (400, 401, 404))
 
     def _forgotten(self) -> None:
         self._has_session = False
-        # Later, so that a call that finds out reports it first.
+        # Later, so that the call that noticed it fails first.
         asyncio.get_running_loop().call_soon(self._lost, RESTARTED)
 
 
 def _answers(message: wire.Message, call: Call) -> bool:
-    """True for the answer to *call*. Only an error may leave out the id: a server that could not read it."""
+    """Returns True for the answer to *call*. Only an error may have no id: the server could not read it."""
     if message.method is not None:
         return False
     return message.id == call.token or (message.id is None and message.error is not wire.ABSENT)
 
 
 def reopening_pause_s(first_s: float, failures: int) -> float:
-    """Seconds to wait before a stream is asked for again, twice as long after each of *failures* in a row."""
+    """Returns the pause before a stream is opened again; it doubles with each of *failures* in a row."""
     return min(first_s * 2.0 ** min(failures, _MAX_DOUBLINGS), _LONGEST_REOPEN_S)

@@ -10,13 +10,14 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from wicketgate.access.identity import Identity
 from wicketgate.access.shares import RETRY_AFTER_S
 from wicketgate.errors import ConnectRequired, IssuerAway, RateLimited, UpstreamUnavailable
-from wicketgate.fleet.features import FeatureChange
+from wicketgate.fleet.features import FeatureChange, FeatureKind, FeatureList, FeatureSupport
 from wicketgate.fleet.server_log import ServerEventKind
 from wicketgate.login.user_credentials import GrantName, UserCredentials
 from wicketgate.net import Credentials
@@ -24,7 +25,6 @@ from wicketgate.ports import CallContext, UpstreamStatus
 from wicketgate.upstreams.mcp.account_session import AccountSession
 from wicketgate.upstreams.mcp.grant_credentials import issuer_away
 from wicketgate.upstreams.mcp.upstream import McpServerUpstream
-from wicketgate.upstreams.mcp.user_features import UserFeatures
 
 log = logging.getLogger("wicketgate.upstream")
 
@@ -56,7 +56,7 @@ class UserUpstream:
         note: Note = lambda kind, why: None,
     ) -> None:
         """*now* is a clock in seconds. *note* is told when the server can be reached, and when it cannot."""
-        self._name = name
+        self.name = name
         self._users = users
         self._make = make
         self._now = now
@@ -74,13 +74,9 @@ class UserUpstream:
         self._giver: GrantName | None = None
         self._gives_until = 0.0
         self._tools: Sequence[Mapping[str, Any]] | None = None
-        self._left_out: Sequence[str] = ()
-        self._spellings: tuple[str, ...] = ()
-        self.features = UserFeatures(name, self)
-
-    @property
-    def name(self) -> str:
-        return self._name
+        self.left_out: Sequence[str] = ()
+        self.spellings: tuple[str, ...] = ()
+        self.features = UserFeatures(self)
 
     @property
     def waits(self) -> bool:
@@ -97,14 +93,6 @@ class UserUpstream:
         if self.waits and not any(session.is_open for session in self._sessions.values()):
             return UpstreamStatus("waiting", WAITS, connections, trouble.last_error)
         return UpstreamStatus("ready", "", connections, trouble.last_error)
-
-    @property
-    def spellings(self) -> tuple[str, ...]:
-        return self._spellings
-
-    @property
-    def left_out(self) -> Sequence[str]:
-        return self._left_out
 
     @property
     def sessions(self) -> int:
@@ -126,8 +114,8 @@ class UserUpstream:
                     self._close(session)
 
     async def list_tools(self) -> Sequence[Mapping[str, Any]]:
-        """Those that the first account gave, which are read anew while it has a session. Raises UpstreamUnavailable
-        before there is one."""
+        """Returns the tools of the first account, read again while it has a session. Raises UpstreamUnavailable if no
+        account is known yet."""
         session = None if self._giver is None else self._sessions.get(self._giver)
         if session is None or not session.is_open:
             return self._known_tools()
@@ -136,13 +124,13 @@ class UserUpstream:
                 tools = await session.upstream.list_tools()
             except (ConnectRequired, IssuerAway):
                 return self._known_tools()
-            self._left_out, self._spellings = session.upstream.left_out, session.upstream.spellings
+            self.left_out, self.spellings = session.upstream.left_out, session.upstream.spellings
         self._tools = tools
         return tools
 
     def _known_tools(self) -> Sequence[Mapping[str, Any]]:
         if self._tools is None:
-            raise UpstreamUnavailable(f"{self._name} {WAITS}.")
+            raise UpstreamUnavailable(f"{self.name} {WAITS}.")
         return self._tools
 
     async def call_tool(
@@ -185,31 +173,27 @@ class UserUpstream:
         """The resources that *actor* follows are others now."""
         for session in self._sessions.values():
             if session.grant.actor in ("", actor):
-                self._follow(session)
-
-    def _follow(self, session: AccountSession) -> None:
-        uris = self.features.followed_by(session.grant)
-        session.follow(uris)
+                session.follow(self.features.followed_by(session.grant))
 
     def _opened(self, grant: GrantName) -> AccountSession:
         """A new session, which is being opened. Raises UpstreamUnavailable and RateLimited."""
         if self._group is None:
-            raise UpstreamUnavailable(f"{self._name} is not connected (connecting).")
+            raise UpstreamUnavailable(f"{self.name} is not connected (connecting).")
         if len(self._sessions) >= self._max_sessions:
             self._make_room()
-        session = AccountSession(self._name, self._users, grant, self._idle_s, self._now, self._close)
+        session = AccountSession(self.name, self._users, grant, self._idle_s, self._now, self._close)
         session.upstream = self._make(session.credentials, lambda kind, why: self._noted(session, kind, why))
-        session.upstream.features.watch(lambda change: self._heard(session, change))
-        self._follow(session)
+        session.upstream.features.watch(partial(self.features.heard, grant))
+        session.follow(self.features.followed_by(grant))
         self._sessions[grant] = session
-        session.task = self._group.create_task(self._run(session), name=f"session at {self._name}")
+        session.task = self._group.create_task(self._run(session), name=f"session at {self.name}")
         return session
 
     async def _run(self, session: AccountSession) -> None:
         try:
             await session.upstream.supervise(lambda _: self._tools_changed(session))
         except Exception:
-            log.exception("%s: a session of one account failed", self._name)
+            log.exception("%s: a session of one account failed", self.name)
         finally:
             self._close(session)
 
@@ -233,7 +217,7 @@ class UserUpstream:
                 self._note("down", why)
             self._trouble = UpstreamStatus("down", found.error or why, 0, why, why)
             self._down_until = self._now() + _DOWN_S
-        session.failed(trouble or UpstreamUnavailable(f"{self._name} cannot be reached ({why})."))
+        session.failed(trouble or UpstreamUnavailable(f"{self.name} cannot be reached ({why})."))
         if not session.follows:
             self._close(session)
 
@@ -243,10 +227,7 @@ class UserUpstream:
 
     def _tools_changed(self, session: AccountSession) -> None:
         if self._giver == session.grant:
-            self._changed(self._name)
-
-    def _heard(self, session: AccountSession, change: FeatureChange) -> None:
-        self.features.heard(session.grant, change)
+            self._changed(self.name)
 
     def _ended(self, grant: GrantName) -> None:
         """The grant has ended, or another one took its place."""
@@ -259,7 +240,7 @@ class UserUpstream:
         idle = [session for session in self._sessions.values() if not session.users]
         if not idle:
             raise RateLimited(
-                f"{self._name} is used by as many accounts at once as it may be. Nothing was run; try again later.",
+                f"{self.name} is in use by the most accounts that it may have. Nothing ran; try again later.",
                 details={"scope": "upstream", "limit": self._max_sessions, "retry_after_s": RETRY_AFTER_S},
             )
         self._close(min(idle, key=lambda session: (bool(session.follows), session.used_at)))
@@ -268,6 +249,56 @@ class UserUpstream:
         if self._sessions.get(session.grant) is session:
             del self._sessions[session.grant]
         session.close()
+
+
+class UserFeatures:
+    """Implements Features, which differ by account. What the server supports is what the first account was told; its
+    instructions, which may speak of that account, are shown to nobody."""
+
+    def __init__(self, upstream: UserUpstream) -> None:
+        self.accounts = upstream
+        self.support: FeatureSupport | None = None
+        self._watchers: list[Callable[[FeatureChange], None]] = []
+        self._follows: dict[str, frozenset[str]] = {}
+
+    def supported_by(self, upstream: McpServerUpstream) -> None:
+        """Take over what the server of this open session supports."""
+        support = upstream.features.support
+        self.support = None if support is None else replace(support, instructions="")
+
+    async def list_all(self, kind: FeatureKind, account: GrantName | None = None) -> FeatureList:
+        if account is None:
+            return FeatureList(())
+        async with self.accounts.session_at(account) as session:
+            return await session.list_all(kind)
+
+    async def request(
+        self, method: str, params: Mapping[str, Any], context: CallContext, timeout_s: float
+    ) -> Mapping[str, Any]:
+        async with self.accounts.session_of(context.identity) as session:
+            call = partial(session.upstream.features.request, method, params, timeout_s=timeout_s)
+            return await session.run(context, call)
+
+    def follow(self, uris: frozenset[str], actor: str = "") -> None:
+        if uris:
+            self._follows[actor] = uris
+        else:
+            self._follows.pop(actor, None)
+        self.accounts.follow(actor)
+
+    def followed_by(self, grant: GrantName) -> frozenset[str]:
+        """The resources that a session under *grant* follows."""
+        if grant.actor:
+            return self._follows.get(grant.actor, frozenset())
+        return frozenset().union(*self._follows.values())
+
+    def watch(self, heard: Callable[[FeatureChange], None]) -> None:
+        self._watchers.append(heard)
+
+    def heard(self, grant: GrantName, change: FeatureChange) -> None:
+        """Pass on what the session of *grant* was told, as news for its actor alone."""
+        for heard in self._watchers:
+            heard(replace(change, actor=grant.actor or None))
 
 
 def _unheard(name: str) -> None:

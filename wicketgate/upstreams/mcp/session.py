@@ -3,7 +3,7 @@
 ``ConnectionState.sort`` decides; ``exchange.py`` then does the I/O. Nothing here waits, reads a clock or opens a
 socket.
 
-Ids are strings of our own. A request of the server that has an id of ours is still a request (UP-10).
+Ids are strings of our own. A request of the server that has one of our ids is still a request (UP-10).
 """
 
 from collections import Counter
@@ -100,7 +100,7 @@ class Late:
 
 @dataclass(frozen=True, slots=True)
 class Stray:
-    """Nothing of ours: an answer to no request, or a notification for no one."""
+    """Nothing that concerns us: an answer to no request, or a notification for no one."""
 
 
 Sorted = AnswerTo | News | Question | Withdrawn | Announcement | OwnReply | Late | Stray

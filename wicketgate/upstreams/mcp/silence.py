@@ -1,7 +1,7 @@
 """Silence: does a server that runs answer nothing any more? (UP-6, UP-46, UP-47)
 
 A stopped or deadlocked server, or one that closed its output, does not end, so nothing else would show it. Calls that
-go unanswered raise the doubt, pings of ours settle it. Whatever the server says on the connection ends the doubt.
+go unanswered raise the doubt, our own pings settle it. Whatever the server says on the connection ends the doubt.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ class Silence:
         del self._in_flight[call]
 
     def unanswered(self, call: int) -> None:
-        """The call was given up, by its deadline or by its caller. It counts if nothing at all was heard meanwhile."""
+        """The call was given up, by its deadline or by its caller. It counts if nothing was heard until then."""
         heard = self._in_flight.pop(call)
         if heard != self._heard():
             return

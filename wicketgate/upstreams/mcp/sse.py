@@ -57,9 +57,9 @@ async def _place(stream: EventStream, own: Endpoint) -> Endpoint:
 class _Sse:
     """Implements Connection."""
 
-    one_era = False
     handshake_only = True
-    shows_its_end = False
+    beside = None
+    is_process = False
     has_headers = False
     _place: Endpoint
 

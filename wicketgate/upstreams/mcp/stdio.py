@@ -1,4 +1,4 @@
-"""MCP over the standard streams of a child process of ours: one message a line; lines that are no message are dropped
+"""MCP over the standard streams of a child process: one message a line; lines that are no message are dropped
 (ROUTE-8, UP-9 to UP-11)."""
 
 import asyncio
@@ -6,7 +6,7 @@ import errno
 import logging
 import re
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -18,7 +18,7 @@ from wicketgate.heavy_work import VERY_LARGE_BYTES
 from wicketgate.net.outgoing import NOT_REACHED, trouble_of
 from wicketgate.upstreams.mcp import wire
 from wicketgate.upstreams.mcp.call import CONNECTION_LOST, Call, Gone, Unfinished, too_large
-from wicketgate.upstreams.mcp.child_process import GRACE_S, Child, ChildEnded, ChildProcess
+from wicketgate.upstreams.mcp.child_process import GRACE_S, ChildEnded, ChildProcess
 from wicketgate.upstreams.mcp.client import Connection, Lost
 from wicketgate.upstreams.mcp.eras import Agreement
 from wicketgate.upstreams.mcp.exchange import (
@@ -39,8 +39,6 @@ _END_S = 0.5
 _UNDO_S = 0.3
 _ERROR_LINE = 1_000
 _KEPT_LINES = 20
-_SAME_S = 600.0
-_TOLD_FIRST = 5
 
 
 @asynccontextmanager
@@ -57,7 +55,7 @@ async def stdio_transport(
     haste: asyncio.Event | None = None,
 ) -> AsyncGenerator[Connection, None]:
     """Start *command* and talk to it. Leaving the context ends it, and all processes that it started. *last_words* is
-    shared by all starts of one server; *haste*, once set, leaves it no grace at its end. Raises Gone where it cannot be
+    that of all starts of one server; *haste*, once set, leaves it no grace at its end. Raises Gone where it cannot be
     started."""
     connection = StdioConnection(name, lost, max_answer_bytes, last_words or LastWords(name))
     try:
@@ -96,11 +94,11 @@ async def _undo(starting: asyncio.Task[ChildProcess]) -> None:
 class StdioConnection:
     """Implements Connection and ChildReader."""
 
-    one_era = True
     handshake_only = False
-    shows_its_end = True
+    beside = None
+    is_process = True
     has_headers = False
-    child: Child
+    child: ChildProcess
 
     def __init__(self, name: str, lost: Lost, max_bytes: int, last_words: "LastWords") -> None:
         self.exchange = Exchange(name, self.post)
@@ -111,7 +109,7 @@ class StdioConnection:
         self._hold = answer_room.AnswerHold(name, self.exchange.note_life)
         self._waiting = False
         self._line_at = 0.0
-        self._errors = ErrorLog(name, last_words)
+        self._last_words = last_words
         self._unasked = Pace(UNASKED_A_SECOND, UNASKED_AT_ONCE, asyncio.get_running_loop().time)
         self._warned: set[str] = set()
         self._how = CONNECTION_LOST
@@ -176,7 +174,7 @@ class StdioConnection:
         try:
             await self._hold.take(self._max_bytes)
         except TimeoutError:
-            if self._lines.open_bytes > VERY_LARGE_BYTES:  # a shared server's line was read all the same
+            if self._lines.open_bytes > VERY_LARGE_BYTES:
                 self._drop("there was no room for it")
         self._line_at = monotonic()
         asyncio.get_running_loop().call_later(answer_room.HOLD_S, self._expire, self._hold.end_by)
@@ -196,18 +194,14 @@ class StdioConnection:
         self.exchange.unreadable(wire.answered_id(self._lines.drop(), b""), Unfinished())
 
     def errors(self, data: bytes) -> None:
-        self._errors.feed(data)
+        self._last_words.feed(data)
 
     def ended(self, how: str) -> None:
         self._how = how
         self._over.set()
-        self._errors.repeat()
+        self._last_words.ended()
         self.exchange.close(how)
         self._lost(how)
-
-    def passed_over(self, request_id: bytes) -> None:
-        """Fails the request with this id, as JSON, whose answer was too large to be taken."""
-        self.exchange.unreadable(request_id.decode().strip('"'), too_large(self._max_bytes))
 
     def _too_long(self, head: bytes, tail: bytes) -> None:
         log.warning("%s: a line of more than %d bytes was passed over", self._name, self._max_bytes)
@@ -219,17 +213,19 @@ class StdioConnection:
             log.warning("%s %s", self._name, what)
 
 
-class ErrorLog:
-    """A child's stderr, which must be read because a full pipe would stop the child (UP-11).
+class LastWords:
+    """The stderr of one server over all its starts; read because a full pipe would stop the child (UP-11).
 
-    Every line goes to the log at debug level, cut to a bounded length; ``repeat`` logs the last ones as warnings.
+    Every line goes to *heard* and to the log at debug level, cut to a bounded length. When the server has ended, its
+    last lines are logged as warnings, unless they are those of the end before, but for numbers (UP-70).
     """
 
-    def __init__(self, name: str, last_words: "LastWords") -> None:
+    def __init__(self, name: str, heard: Callable[[str], None] = lambda line: None) -> None:
         self._name = name
-        self._last_words = last_words
-        self._last_lines: deque[str] = deque(maxlen=_KEPT_LINES)
+        self._heard = heard
         self._open = bytearray()
+        self._lines: deque[str] = deque(maxlen=_KEPT_LINES)
+        self._words_before: list[str] = []
 
     def feed(self, data: bytes) -> None:
         *lines, rest = data.split(b"\n")
@@ -238,50 +234,22 @@ class ErrorLog:
             self._emit()
         self._open += rest[: _ERROR_LINE - len(self._open)]
 
-    def repeat(self) -> None:
+    def ended(self) -> None:
         self._emit()
-        self._last_words.log(self._last_lines)
+        words = [_NUMBERS.sub("0", line) for line in self._lines]
+        if words != self._words_before:
+            for line in self._lines:
+                log.warning("%s wrote before it ended: %s", self._name, line)
+        self._words_before = words
+        self._lines.clear()
 
     def _emit(self) -> None:
         line = self._open.decode("utf-8", "replace").strip()
         self._open.clear()
         if line:
-            self._last_lines.append(line)
-            self._last_words.heard(line)
+            self._lines.append(line)
+            self._heard(line)
             log.debug("%s stderr: %s", self._name, line)
-
-
-class LastWords:
-    """The last lines that a server wrote before each of its ends. A crash that repeats is logged with its lines once,
-    and then counted: the same lines, but for numbers, within ten minutes of the ones before (UP-70). *times* is that
-    count. *heard* gets each line as it comes."""
-
-    def __init__(
-        self,
-        name: str,
-        now: Callable[[], float] = monotonic,
-        heard: Callable[[str], None] = lambda line: None,
-    ) -> None:
-        self.heard = heard
-        self._name = name
-        self._now = now
-        self._words: list[str] = []
-        self._at = -_SAME_S
-        self.times = 0
-        self._told_at = _TOLD_FIRST
-
-    def log(self, lines: Collection[str]) -> None:
-        words, before = [_NUMBERS.sub("0", line) for line in lines], self._at
-        self._at = self._now()
-        if words and words == self._words and self._at - before < _SAME_S:
-            self.times += 1
-            if self.times == self._told_at:
-                self._told_at *= 2
-                log.warning("%s wrote the same again before it ended (%d times)", self._name, self.times)
-            return
-        self._words, self.times, self._told_at = words, 0, _TOLD_FIRST
-        for line in lines:
-            log.warning("%s wrote before it ended: %s", self._name, line)
 
 
 _NUMBERS = re.compile(r"0x[0-9a-fA-F]+|\d+")

@@ -1,14 +1,13 @@
 """A call that its server answered with a task, followed to its end (UP-107 to UP-114).
 
 The state of the task is asked for until there is a result, also over a connection that was lost and came back.
-Questions of the task go the way of all questions. Whoever gives the call up has the task cancelled.
+Questions of the task go the way of all questions. Anyone who gives the call up has the task cancelled.
 """
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 from wicketgate.errors import (
@@ -55,49 +54,8 @@ class TaskBounds:
     ttl_grace_s: float = 5.0
 
 
-class TaskFollower:
-    """Follows the tasks of one upstream, *name*."""
-
-    def __init__(self, name: str, ask: Ask, bounds: TaskBounds | None = None) -> None:
-        self._name = name
-        self._ask = ask
-        self._bounds = bounds or TaskBounds()
-
-    async def result(self, created: Mapping[str, Any], context: CallContext) -> dict[str, Any]:
-        """The result of the call that was answered with the task *created*. Raises as a plain call, but never
-        UpstreamUnavailable: the call has left."""
-        try:
-            task = task_of(created)
-        except Malformed as error:
-            raise reported(self._name, error) from error
-        return await self._followed(LeftTask(task.id), context, partial(_Following.from_task, task=task))
-
-    async def resumed(self, left: LeftTask, answers: InputAnswers, context: CallContext) -> dict[str, Any]:
-        """As ``result``, for the second attempt of a client that brings answers to questions of a task."""
-        return await self._followed(left, context, partial(_Following.from_answers, answers=answers.responses))
-
-    async def _followed(
-        self, left: LeftTask, context: CallContext, work: Callable[["_Following"], Awaitable[dict[str, Any]]]
-    ) -> dict[str, Any]:
-        if context.marks.prolong is not None:
-            context.marks.prolong()
-        following = _Following(self._name, self._ask, self._bounds, left, context)
-        try:
-            return await work(following)
-        except InputRequired:
-            raise  # it waits at its server, and the caller comes back
-        except (Refused, Malformed) as error:
-            await following.cancel()
-            raise reported(self._name, error) from error
-        except BaseException:
-            await following.cancel()
-            raise
-        finally:
-            await following.ask_no_more()
-
-
-class _Following:
-    """One call that waits for one task. *left* grows with each question that is answered."""
+class FollowedTask:
+    """One call at the server *name* that waits for one task. *left* grows with each question that is answered."""
 
     def __init__(self, name: str, ask: Ask, bounds: TaskBounds, left: LeftTask, context: CallContext) -> None:
         self._name = name
@@ -112,14 +70,34 @@ class _Following:
         self._over = False
         self._unheard: UpstreamError | None = None
 
-    async def from_answers(self, answers: Mapping[str, Any]) -> dict[str, Any]:
-        """As ``from_task``, beginning with *answers* to the questions of the task."""
-        if answers:
+    async def result(self, task: Task | None) -> dict[str, Any]:
+        """The result of the call. *task* is its first state; None for the second attempt of a client, which brings
+        answers to questions of the task. Raises as a plain call, but never UpstreamUnavailable: the call has left."""
+        if self._context.marks.prolong is not None:
+            self._context.marks.prolong()
+        try:
+            return await self._end_of(await self._resumed() if task is None else task)
+        except InputRequired:
+            raise  # it waits at its server, and the caller comes back
+        except (Refused, Malformed) as error:
+            await self._give_up()
+            raise reported(self._name, error) from error
+        except BaseException:
+            await self._give_up()
+            raise
+        finally:
+            if self._asking is not None:
+                self._asking.cancel()
+                await asyncio.gather(self._asking, return_exceptions=True)
+
+    async def _resumed(self) -> Task:
+        """Brings the caller's answers to the task, and looks at it."""
+        if self._context.answers is not None and (answers := self._context.answers.responses):
             self._left = self._left.with_answers(answers)
             await self._give(answers)
-        return await self.from_task(await self._look())
+        return await self._look()
 
-    async def from_task(self, task: Task) -> dict[str, Any]:
+    async def _end_of(self, task: Task) -> dict[str, Any]:
         """The result, once *task* has ended. Raises Refused for a task that failed, Malformed and GatewayError."""
         while True:
             match task.status:
@@ -140,17 +118,12 @@ class _Following:
             await self._pause(task)
             task = await self._look()
 
-    async def cancel(self) -> None:
+    async def _give_up(self) -> None:
         """Ask the server to cancel the task, unless it has ended; within its bound, so that no server holds up the end
         of a call."""
         if not self._over:
             self._over = True
             await to_its_end(self._cancel)
-
-    async def ask_no_more(self) -> None:
-        if self._asking is not None:
-            self._asking.cancel()
-            await asyncio.gather(self._asking, return_exceptions=True)
 
     async def _cancel(self) -> None:
         try:
@@ -177,7 +150,7 @@ class _Following:
             return
         self._unheard = None
         state, self._left = self._left.state, self._left.with_answers(new)
-        # In a task of its own: a question may be open for hours, and its task may end meanwhile.
+        # In a task of its own: a question may be open for hours, and its task may end in the meantime.
         self._asking = asyncio.get_running_loop().create_task(self._answers(new, state))
 
     async def _answers(self, requests: Mapping[str, Any], state: str) -> Mapping[str, Any]:

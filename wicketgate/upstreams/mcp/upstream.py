@@ -1,24 +1,23 @@
 """McpServerUpstream: one configured MCP server, kept connected by one supervisor (UP-1, UP-3).
 
-Calls run in the tasks of their callers, and every call has a deadline of its own, so that no call can hurt another one.
-A process that has not answered in time is reported as down and waited for all the same: ended and started again, it
-would be no faster (UP-65).
+Each call runs in its caller's task and has its own deadline, so that calls do not affect each other. A process that
+does not answer in time is reported as down but keeps running: a restart would not make it faster (UP-65).
 """
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from wicketgate.errors import ConnectRequired, LoginNeeded, ScopesNeeded, UpstreamUnavailable
+from wicketgate.errors import ConnectRequired, LoginNeeded, ScopesNeeded, UpstreamRefused, UpstreamUnavailable
 from wicketgate.fleet.member import loop_time
 from wicketgate.fleet.server_log import ServerEventKind
 from wicketgate.fleet.turns import Turns
 from wicketgate.mcp_names import METHOD_NOT_FOUND
 from wicketgate.net.outgoing import told, trouble_of
-from wicketgate.ports import CallContext, PingAnswer, UpstreamStatus
-from wicketgate.upstreams.mcp.asking import offered
+from wicketgate.ports import CallContext, UpstreamStatus
+from wicketgate.upstreams.mcp.asking import asked_as_it_runs, offered
 from wicketgate.upstreams.mcp.call import (
     NOT_REACHED,
     Gone,
@@ -30,12 +29,13 @@ from wicketgate.upstreams.mcp.call import (
     timed_out,
 )
 from wicketgate.upstreams.mcp.client import Connect, Connection, McpClient
-from wicketgate.upstreams.mcp.eras import Mode
+from wicketgate.upstreams.mcp.eras import Agreement, Mode
 from wicketgate.upstreams.mcp.features import McpFeatures
+from wicketgate.upstreams.mcp.open_sessions import Ending, HandshakeSession
 from wicketgate.upstreams.mcp.session import ACKNOWLEDGED, LIST_CHANGED
-from wicketgate.upstreams.mcp.silence import PING_S, Silence
-from wicketgate.upstreams.mcp.task_follower import TaskBounds, TaskFollower
-from wicketgate.upstreams.mcp.tasks import is_task, left_task
+from wicketgate.upstreams.mcp.silence import PING_S
+from wicketgate.upstreams.mcp.task_follower import FollowedTask, TaskBounds
+from wicketgate.upstreams.mcp.tasks import EXTENSION, LeftTask, Task, is_task, left_task, task_of
 
 log = logging.getLogger("wicketgate.upstream")
 
@@ -45,11 +45,11 @@ _LASTED_S = 30.0
 NOTICE_S = 5.0
 """Seconds after which the log says what is waited for."""
 PATIENCE = 10
-"""So many times the timeout of connecting a process that lives is waited for."""
+"""A running process may take this many times the connect timeout."""
 
 
 class McpServerUpstream:
-    """Implements Upstream, HasPing, HasSpellings and HasFeatures. It is of use while ``supervise`` runs."""
+    """Implements Upstream, HasPing, HasSpellings and HasFeatures. Works only while ``supervise`` runs."""
 
     def __init__(
         self,
@@ -70,12 +70,12 @@ class McpServerUpstream:
         tasks: TaskBounds | None = None,
         note: Callable[[ServerEventKind, str], None] = lambda kind, why: None,
     ) -> None:
-        """*jitter* returns 0 to 1 and spreads reconnections. *turns* are shared with other upstreams, so that not all
-        connect at once. *forward*: capabilities of clients besides questions that it may use. *instructions*: the
-        server's words for a model are taken. *tried* is the command or the origin of the URL, as the operator is told
-        it. *fetches* is the program that may have to fetch the server first. *note* is told when a session begins, when
-        one ends, and when none comes about, with the reason."""
-        self._name = name
+        """*jitter* returns 0 to 1 and spreads reconnections. *turns* limits how many upstreams connect concurrently.
+        *forward*: client capabilities other than elicitation that the server may use. *instructions*: show the server's
+        instructions to models. *tried* is the command, or the origin of the URL, for messages to the operator.
+        *fetches* is the program that may have to download the server first. *note* is called when a session begins,
+        ends or cannot be opened, with the reason."""
+        self.name = name
         self._connect = connect
         self._connect_timeout_s = connect_timeout_s
         self._jitter = jitter
@@ -92,30 +92,19 @@ class McpServerUpstream:
         self._noticed = False
         self._has_answered = False
         self._client: McpClient | None = None
-        self._silence = Silence(_nothing, _no_words)
-        self._status = UpstreamStatus("connecting")
-        self._spellings: tuple[str, ...] = ()
-        self._tasks = TaskFollower(name, self._ask_of_task, tasks)
+        self._handshake: HandshakeSession | None = None
+        self.status = UpstreamStatus("connecting")
+        self.spellings: tuple[str, ...] = ()
+        self._task_bounds = tasks or TaskBounds()
         self.features = McpFeatures(name, self._ask, connect_timeout_s, instructions=instructions)
-
-    @property
-    def name(self) -> str:
-        return self._name
-
-    @property
-    def status(self) -> UpstreamStatus:
-        return self._status
-
-    @property
-    def spellings(self) -> tuple[str, ...]:
-        return self._spellings
 
     @property
     def left_out(self) -> Sequence[str]:
         return self._client.left_out if self._client is not None else ()
 
     async def supervise(self, changed: Callable[[str], None]) -> None:
-        """Between sessions it waits, ever longer while they answer no call and do not last, up to ten seconds."""
+        """Connects again after each session. The pause doubles, up to ten seconds, while sessions neither answer a call
+        nor last."""
         delay = Delay(self._jitter)
         while True:
             began, self._has_answered = loop_time(), False
@@ -128,68 +117,65 @@ class McpServerUpstream:
             async with asyncio.timeout(self._connect_timeout_s):
                 return await client.list_tools()
         except TimeoutError:
-            raise timed_out(self._name, self._connect_timeout_s) from None
-        except Refused as error:
+            raise timed_out(self.name, self._connect_timeout_s) from None
+        except UpstreamRefused as refused:
             # A server of skills, resources or prompts alone.
-            if error.code == METHOD_NOT_FOUND and client.agreement.capabilities.tools is None:
+            if refused.upstream_code == METHOD_NOT_FOUND and client.agreement.capabilities.tools is None:
                 return []
-            raise reported(self._name, error) from error
-        except (Malformed, Gone):
-            raise UpstreamUnavailable(f"{self._name} did not give its tools.") from None
+            raise
 
     async def call_tool(
         self, name: str, arguments: Mapping[str, Any], context: CallContext, timeout_s: float
     ) -> Mapping[str, Any]:
-        context = offered(context, self._forward)  # for what follows the answer of a task too
-        left = left_task(context.answers)
-        if left is not None and context.answers is not None:
-            return await self._tasks.resumed(left, context.answers, context)
-        result = await self._answered(self._connected().call_tool(name, arguments, context))
+        context = offered(context, self._forward)  # here, because requests about a task use it too
+        if (left := left_task(context.answers)) is not None:
+            return await self._followed(left, context, None)
+        client = await self._client_for(context)
+        result = await client.ask("tools/call", {"name": name, "arguments": arguments}, context)
         self._has_answered = True
         if not is_task(result):
             return result
-        return await self._tasks.result(result, context)
-
-    async def ping(self, timeout_s: float) -> PingAnswer:
         try:
-            await self._connected().ping()
-        except Refused:
-            return "answered"  # it knows no ping
-        except Malformed:
-            return "reached"  # such as the HTTP status of a proxy
+            task = task_of(result)
+        except Malformed as error:
+            raise reported(self.name, error) from error
+        return await self._followed(LeftTask(task.id), context, task)
+
+    async def _followed(self, left: LeftTask, context: CallContext, task: Task | None) -> Mapping[str, Any]:
+        return await FollowedTask(self.name, self._ask_of_task, self._task_bounds, left, context).result(task)
+
+    async def ping(self, timeout_s: float) -> None:
+        try:
+            with suppress(Refused, Malformed):  # an answer of any kind
+                await self._connected().ping()
         except Gone as gone:
-            raise UpstreamUnavailable(f"{self._name} cannot be reached ({gone.how}).") from None
-        return "answered"
+            raise UpstreamUnavailable(f"{self.name} cannot be reached ({gone.how}).") from None
 
     async def _ask(self, method: str, params: Mapping[str, Any], context: CallContext | None) -> Mapping[str, Any]:
-        return await self._answered(self._connected().ask(method, params, context))
+        if context is None:
+            return await self._connected().ask(method, params, None)
+        context = offered(context, self._forward)
+        return await (await self._client_for(context)).ask(method, params, context)
 
     async def _ask_of_task(self, method: str, params: Mapping[str, Any], context: CallContext) -> dict[str, Any]:
-        return await self._answered(self._connected().ask_of_task(method, params, context))
+        return await self._connected().ask_of_task(method, params, context)
 
-    async def _answered(self, answer: Awaitable[dict[str, Any]]) -> dict[str, Any]:
-        silence = self._silence
-        call = silence.begin()
-        given_up = False
-        try:
-            return await answer
-        except (Refused, Malformed, Gone) as error:
-            raise reported(self._name, error) from error
-        except asyncio.CancelledError:
-            # By its deadline, or because its caller left: a ping finds out which, if several follow one another.
-            given_up = True
-            raise
-        finally:
-            silence.unanswered(call) if given_up else silence.end(call)
+    async def _client_for(self, context: CallContext) -> McpClient:
+        """Returns the client of the session for *context*, an offered one. Raises UpstreamUnavailable."""
+        if self._handshake is not None and asked_as_it_runs(context.caller):
+            client = await self._handshake.client()
+            if client is not None:
+                return client
+        return self._connected()
 
     def _connected(self) -> McpClient:
         if self._client is None:
-            raise UpstreamUnavailable(f"{self._name} is not connected ({self._status.error or 'connecting'}).")
+            raise UpstreamUnavailable(f"{self.name} is not connected ({self.status.error or 'connecting'}).")
         return self._client
 
     async def _serve_one_session(self, changed: Callable[[str], None]) -> bool:
-        """Connect and stay until the session is lost; False if it never came about."""
-        ending = _Ending()
+        """Connects and waits until the session is lost. Returns False if it could not be opened."""
+        ending = Ending()
         connected = False
         opened: Connection | None = None
         loop, timeout_s = asyncio.get_running_loop(), self._connect_timeout_s
@@ -197,8 +183,8 @@ class McpServerUpstream:
 
         def late() -> None:
             if ending.how:
-                return  # it has ended already, and its connection is being closed
-            if opened is None or not opened.shows_its_end:
+                return  # its connection is already being closed
+            if opened is None or not opened.is_process:
                 attempt.reschedule(loop.time())
                 return
             longest_s = timeout_s * self._patience
@@ -207,13 +193,15 @@ class McpServerUpstream:
             attempt.reschedule(began + longest_s)
 
         def notice() -> None:
-            self._notice(starts=opened is not None and opened.shows_its_end)
+            self._notice(starts=opened is not None and opened.is_process)
 
         began = loop.time()
         timers = [loop.call_later(timeout_s, late), loop.call_later(self._notice_s, notice)]
         try:
             async with asyncio.timeout(None) as attempt, self._connect(ending.lost) as opened:
-                client = await McpClient.open(self._name, opened, self._mode_now, ending.lost, self._forward)
+                client = await McpClient.open(
+                    self.name, opened, self._mode_now, ending.lost, self._forward, self._ping_s
+                )
                 # The deadline is for connecting only.
                 attempt.reschedule(None)
                 for timer in timers:
@@ -224,98 +212,109 @@ class McpServerUpstream:
         except TimeoutError:
             if not attempt.expired():
                 self._gone(NOT_REACHED)
-            elif opened is not None and opened.shows_its_end:
+            elif opened is not None and opened.is_process:
                 self._gone(f"no answer within {timeout_s * self._patience:g} s", "it is ended and started again")
             else:
                 self._gone(f"no answer within {timeout_s:g} s", "raise connect_timeout_s if it is only slow")
         except Exception as error:
             why, mend = _why(error)
-            if isinstance(error, Refused) and self._status.error != why:
+            if isinstance(error, Refused) and self.status.error != why:
                 log.warning(
-                    "%s: it answered the handshake with error %d: %s", self._name, error.code, clean(error.message)
+                    "%s: it answered the handshake with error %d: %s", self.name, error.code, clean(error.message)
                 )
             if not why:
-                log.error("%s: connection failed unexpectedly", self._name, exc_info=error)
+                log.error("%s: connection failed unexpectedly", self.name, exc_info=error)
             elif ending.how:
                 why = ending.how if connected else f"{ending.how} before it was ready"
-            # A server that ends because it was asked for the newer era first is not down yet: it is asked again.
-            if not (ending.how and not connected and self._is_new and self._next_mode(opened) == "legacy"):
+            # A server that ends at the request of the newer era is not down yet: the handshake is tried next.
+            if not (ending.how and not connected and self._is_new and self._next_mode(opened) == "handshake"):
                 self._gone(why or ("it failed" if connected else "it does not speak MCP"), mend)
         finally:
             for timer in timers:
                 timer.cancel()
             turn.end()
-            self._client = None
+            self._client = self._handshake = None
         self._mode_now = self._mode if connected else self._next_mode(opened)
         return connected
 
     def _next_mode(self, opened: Connection | None) -> Mode:
-        """The mode after an attempt that failed: it may be a server that ends, or says nothing, when it is first asked
-        for the newer era."""
-        return "legacy" if opened is not None and opened.one_era and self._mode_now == "auto" else self._mode
+        """Returns the mode after a failed attempt. Some handshake-era servers end, or do not answer, when the first
+        request is of the newer era."""
+        return "handshake" if opened is not None and opened.is_process and self._mode_now == "auto" else self._mode
 
     @property
     def _is_new(self) -> bool:
-        return self._status.phase == "connecting"
+        return self.status.phase == "connecting"
 
     async def _serve(
-        self, client: McpClient, connection: Connection, ending: "_Ending", changed: Callable[[str], None]
+        self, client: McpClient, connection: Connection, ending: Ending, changed: Callable[[str], None]
     ) -> None:
-        """Answer calls, and follow the server's changes, until the session is lost."""
+        """Answers calls and follows the server's changes until the session is lost."""
 
         def heard(method: str, params: object) -> None:
             if LIST_CHANGED.get(method) == "tools":
-                changed(self._name)
+                changed(self.name)
             else:
                 self.features.heard(method, params)
 
-        # In force from here on, with a first reading of its tools.
+        # Calls may begin now; the tools are read for the first time.
         connection.exchange.announced = heard
-        self.features.begin(client.agreement, lambda: changed(self._name))
-        self._ready(client, connection)
-        changed(self._name)
-        # What goes on beside the calls, until the session is lost.
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(self.features.serve(client)), group.create_task(self._give_up(ending))]
-            tools = client.agreement.capabilities.tools
-            if client.agreement.modern and tools is not None and tools.list_changed:
-                tasks.append(group.create_task(self._listen(client, changed)))
-            await ending.event.wait()
-            # At once, so that no new call goes to a session that is gone.
-            self._gone(ending.how)
-            for task in tasks:
-                task.cancel()
+        self.features.begin(client.agreement, lambda: changed(self.name))
+        self._ready(client)
+        self._handshake = handshake = self._beside(client.agreement, connection)
+        changed(self.name)
+        # Background work until the session is lost.
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = [
+                    group.create_task(self.features.serve(client)),
+                    group.create_task(client.give_up()),
+                ]
+                tools = client.agreement.capabilities.tools
+                if client.agreement.modern and tools is not None and tools.list_changed:
+                    tasks.append(group.create_task(self._listen(client, changed)))
+                await ending.event.wait()
+                # Before anything is awaited, so that no new call uses the lost session.
+                self._gone(ending.how)
+                for task in tasks:
+                    task.cancel()
+        finally:
+            if handshake is not None:
+                await handshake.close()
+
+    def _beside(self, agreement: Agreement, connection: Connection) -> HandshakeSession | None:
+        """Returns the second session, if the server may have one (UP-280, UP-283)."""
+        if self._mode != "auto" or not agreement.modern or connection.beside is None:
+            return None
+        if EXTENSION in (agreement.capabilities.extensions or {}):
+            return None  # the handshake era has no such tasks, so long calls would end at their deadline
+        return HandshakeSession(self.name, connection.beside, self._ping_s, self._forward)
 
     async def _listen(self, client: McpClient, changed: Callable[[str], None]) -> None:
-        """Hold the stream of changed tools of the newer era. A change before it was open is asked for."""
+        """Keeps the newer era's stream of tool changes open. Reads the tools when it opens, for changes before that."""
 
         def heard(method: str, params: object) -> None:
             if method == ACKNOWLEDGED or LIST_CHANGED.get(method) == "tools":
-                changed(self._name)
+                changed(self.name)
 
         delay = Delay(self._jitter)
         while True:
             began = loop_time()
-            with suppress(Refused, Malformed, Gone):  # a server that is gone is found so by the next attempt
+            with suppress(Refused, Malformed, Gone):  # if the server is gone, the next attempt finds out
                 await client.listen(["tools"], (), heard)
             await delay.wait(lasted_s=loop_time() - began)
 
-    async def _give_up(self, ending: "_Ending") -> None:
-        await self._silence.lasting()
-        ending.lost("it answers nothing any more")
-
-    def _ready(self, client: McpClient, connection: Connection) -> None:
-        before, exchange = self._status, connection.exchange
+    def _ready(self, client: McpClient) -> None:
+        before = self.status
         self._client = client
-        self._spellings = client.agreement.spellings
-        self._silence = Silence(client.ping, lambda: exchange.heard, self._ping_s)
-        self._status = UpstreamStatus("ready", "", before.connections + 1, before.report)
+        self.spellings = client.agreement.spellings
+        self.status = UpstreamStatus("ready", "", before.connections + 1, before.report)
         self._noticed = False
         self._note("ready", "")
-        log.info("%s: connected, protocol %s", self._name, client.agreement.version)
+        log.info("%s: connected, protocol %s", self.name, client.agreement.version)
 
     def _notice(self, *, starts: bool) -> None:
-        """Say once, until it is connected, what is waited for."""
+        """Logs what the connection is waiting for, once until it is ready."""
         if self._noticed or self._notice_s >= self._connect_timeout_s:
             return
         self._noticed = True
@@ -324,37 +323,26 @@ class McpServerUpstream:
             waits += f" ({self._fetches} fetches the server at the first run)" if self._fetches else ""
         log.info(
             "%s: still %s %s; waits until connect_timeout_s = %g",
-            self._name,
+            self.name,
             "starting" if starts else "connecting",
             waits,
             self._connect_timeout_s,
         )
 
     def _gone(self, reason: str, mend: str = "") -> None:
-        """*reason* is a fixed phrase; *mend* is for the operator, and may name settings, paths and hosts."""
-        self._client = None
-        before = self._status
+        """Reports the server as down. *reason* is a fixed phrase; *mend* is for the operator only, and may name
+        settings, paths and hosts."""
+        self._client = self._handshake = None
+        before = self.status
         detail = told(reason, self._tried, mend) if mend else ""
         if (before.phase, before.error) != ("down", reason):
-            log.warning("%s: %s", self._name, detail or reason)
+            log.warning("%s: %s", self.name, detail or reason)
         self._note("down", detail or reason)
-        self._status = UpstreamStatus("down", reason, before.connections, detail or reason, detail)
-
-
-class _Ending:
-    """The first reason for which a session ends."""
-
-    def __init__(self) -> None:
-        self.event = asyncio.Event()
-        self.how = ""
-
-    def lost(self, how: str) -> None:
-        self.how = self.how or how
-        self.event.set()
+        self.status = UpstreamStatus("down", reason, before.connections, detail or reason, detail)
 
 
 class Delay:
-    """The pause before the next attempt: it doubles while attempts neither serve nor last."""
+    """The pause before the next attempt; doubles while sessions neither answer a call nor last."""
 
     def __init__(self, jitter: Callable[[], float]) -> None:
         self._jitter = jitter
@@ -370,18 +358,9 @@ class Delay:
         return pause_s * (0.5 + self._jitter() / 2)
 
 
-async def _nothing() -> None:
-    """The ping while there is no server."""
-
-
-def _no_words() -> int:
-    """The number of things that no server has said."""
-    return 0
-
-
 def _why(error: Exception) -> tuple[str, str]:
-    """A fixed phrase for an expected failure of a connection, because an exception's own text may hold paths and
-    addresses, and the mend for the operator. Empty for any other failure."""
+    """Returns a fixed phrase for an expected connection failure, and the mend for the operator; both empty for any
+    other failure. The text of an exception may contain paths and addresses."""
     match error:
         case LoginNeeded(mend=mend):
             return "it needs a login by its operator", mend
@@ -390,7 +369,7 @@ def _why(error: Exception) -> tuple[str, str]:
         case UpstreamUnavailable(message=message):
             return message, "a line of the log with 'no token' says why; look at oauth"
         case ConnectRequired():
-            return "its user has to log in anew", ""
+            return "its user has to log in again", ""
         case Gone(how=how, mend=mend):
             return how, mend
         case Malformed(mend=mend):

@@ -1,8 +1,10 @@
 """Reads an OpenAPI document as plain JSON values, bounded; follows its references and finds its server (UP-32).
 
-Versions 3.0, 3.1 and 3.2 are read. References are followed within the document and to files below its folder (UP-90).
+Versions 3.0, 3.1 and 3.2 are read, each from one file: references are followed within it only (UP-90).
 """
 
+import json
+import math
 import re
 from collections.abc import Mapping
 from contextlib import suppress
@@ -11,35 +13,31 @@ from typing import Any
 from urllib.parse import unquote, urljoin, urlsplit
 
 from wicketgate.net import origin
-from wicketgate.upstreams.openapi.plain import (
-    MAX_DOCUMENT_BYTES,
-    DocumentRefused,
-    OtherFile,
-    OtherFiles,
-    PlainReader,
-    Unusable,
-)
+from wicketgate.yaml_text import NotYaml, read_yaml
 
-__all__ = [
-    "MAX_DOCUMENT_BYTES", "Document", "DocumentRefused", "Unusable", "is_base_url", "read_document", "server_url",
-]  # fmt: skip
-
+MAX_DOCUMENT_BYTES = 32 * 1024 * 1024
+_MAX_YAML_BYTES = 12 * 1024 * 1024
+_MAX_VALUES = 2_000_000
+_MAX_DEPTH = 200
 _MAX_HOPS = 32
 
-_NOTHING = "a reference leads to nothing"
 _VERSION = re.compile(r"3\.([012])(\.|$)")
+
+
+class DocumentRefused(Exception):
+    """The whole document cannot be used. The text says why and may be shown."""
+
+
+class Unusable(Exception):
+    """One piece of a document cannot be used. The text says why, for the log."""
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """*root* holds only JSON values with string keys. *dialect_30*: schemas are those of OpenAPI 3.0.
-
-    *others* are the files beside it. References in *root* and in them count from the document's folder.
-    """
+    """*root* holds only JSON values with string keys. *dialect_30*: schemas are those of OpenAPI 3.0."""
 
     root: Mapping[str, Any]
     dialect_30: bool
-    others: OtherFiles
 
     def resolve(self, value: object) -> Mapping[str, Any]:
         """Returns *value*, or the object at the end of its ``$ref``. Raises Unusable."""
@@ -58,13 +56,14 @@ class Document:
         raise Unusable("references lead on to other references without end")
 
     def at(self, reference: str) -> Any:
-        """Returns the value at ``#/components/schemas/Pet`` or ``pets/cat.yaml#/Cat``. Raises Unusable."""
+        """Returns the value at ``#/components/schemas/Pet``. Raises Unusable."""
         path, _, pointer = reference.partition("#")
-        value: Any = self.others.values(path) if path else self.root
-        if path and not pointer:
-            return value
-        if not pointer.startswith("/"):
+        if path and ":" not in path:
+            # Many files, each with a moment of its own, would be no one document.
+            raise Unusable(f"{path[:200]}: it is another file, which is not read: bundle it first (redocly bundle)")
+        if path or not pointer.startswith("/"):
             raise Unusable("a reference leads out of the document, or is not a path in it; it is not followed")
+        value: Any = self.root
         for part in pointer[1:].split("/"):
             # Percent-encoding first, then the two escapes of JSON Pointer.
             key = unquote(part).replace("~1", "/").replace("~0", "~")
@@ -74,7 +73,7 @@ class Document:
                 case list() if key.isascii() and key.isdigit() and len(key) < 7 and int(key) < len(value):
                     value = value[int(key)]
                 case _:
-                    raise Unusable(f"{path[:200]}: a reference leads to nothing" if path else _NOTHING)
+                    raise Unusable("a reference leads to nothing")
         return value
 
     def security_schemes(self) -> Mapping[str, Mapping[str, Any]]:
@@ -91,13 +90,9 @@ class Document:
         return found
 
 
-def read_document(data: bytes, name: str = "", other: OtherFile | None = None) -> Document:
-    """Read JSON or YAML. Takes seconds for the largest document, so call it in a thread. Raises DocumentRefused.
-
-    *other* gives the files beside it, in which *name* is its own. Without it only references within it are followed.
-    """
-    reader = PlainReader(name)
-    root = reader.read(data, "")
+def read_document(data: bytes) -> Document:
+    """Read JSON or YAML. Takes seconds for the largest document, so call it in a thread. Raises DocumentRefused."""
+    root = _plain(data)
     if not isinstance(root, dict):
         raise DocumentRefused("this is no OpenAPI document (no paths)" if root is not None else "the document is empty")
     # The version decides the dialect of the schemas.
@@ -108,7 +103,7 @@ def read_document(data: bytes, name: str = "", other: OtherFile | None = None) -
     known = _VERSION.match(str(version)) if isinstance(version, str | float) else None
     if known is None:
         raise DocumentRefused("the document does not say 'openapi: 3.0', '3.1' or '3.2'")
-    document = Document(root, known.group(1) == "0", OtherFiles(other, reader))
+    document = Document(root, known.group(1) == "0")
     try:
         paths = document.follow(root.get("paths", {}))
     except Unusable as reason:
@@ -117,6 +112,59 @@ def read_document(data: bytes, name: str = "", other: OtherFile | None = None) -
         raise DocumentRefused("the document's paths are not an object")
     root["paths"] = paths
     return document
+
+
+def _plain(data: bytes) -> Any:
+    """Returns JSON values with string keys. Raises DocumentRefused."""
+    if len(data) > MAX_DOCUMENT_BYTES:
+        raise DocumentRefused(f"the document is larger than {MAX_DOCUMENT_BYTES:,} bytes")
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise DocumentRefused("the document is not UTF-8 text") from None
+    try:
+        return _Copy().of(_parsed(text), 0)
+    except RecursionError:
+        raise DocumentRefused("the document is nested too deeply") from None
+
+
+def _parsed(text: str) -> Any:
+    if text.lstrip()[:1] == "{":
+        try:
+            return json.loads(text)
+        except ValueError:
+            pass  # YAML may begin with a brace too
+    if len(text) > _MAX_YAML_BYTES:
+        raise DocumentRefused(f"YAML documents may have {_MAX_YAML_BYTES:,} bytes; give it as JSON")
+    try:
+        return read_yaml(text)
+    except NotYaml as error:
+        raise DocumentRefused(f"the document is neither JSON nor YAML: {error}") from None
+
+
+class _Copy:
+    """Copies JSON values only, bounded, because aliases of YAML can repeat a little very often."""
+
+    def __init__(self) -> None:
+        self._left = _MAX_VALUES
+
+    def of(self, value: object, depth: int) -> Any:
+        self._left -= 1
+        if self._left < 0:
+            raise DocumentRefused(f"the document holds more than {_MAX_VALUES:,} values")
+        if depth > _MAX_DEPTH:
+            raise DocumentRefused("the document is nested too deeply")
+        match value:
+            case dict():
+                return {str(key): self.of(member, depth + 1) for key, member in value.items()}
+            case list():
+                return [self.of(item, depth + 1) for item in value]
+            case str() | bool() | int() | None:
+                return value
+            case float() if math.isfinite(value):
+                return value
+            case _:
+                return None  # NaN, which JSON cannot write
 
 
 def server_url(document: Document, document_url: str) -> str:

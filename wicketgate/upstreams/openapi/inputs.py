@@ -14,6 +14,7 @@ from wicketgate.upstreams.openapi.bodies import BodyKind, RequestBody, choose_me
 from wicketgate.upstreams.openapi.document import Document, Unusable
 from wicketgate.upstreams.openapi.parameters import STYLES, Parameter, Place, Style
 from wicketgate.upstreams.openapi.schemas import ToolSchemas
+from wicketgate.upstreams.openapi.security import Configured
 
 _MAX_ARGUMENTS = 300
 _MAX_DESCRIPTION = 1_000
@@ -49,20 +50,19 @@ class InputReader:
         path: str,
         shared: Mapping[str, Any],
         raw: Mapping[str, Any],
-        reserved_headers: frozenset[str],
-        reserved_query: frozenset[str],
+        configured: Configured,
         schemas: ToolSchemas,
     ) -> None:
         self._document = document
         self._path_names = re.findall(r"\{([^{}]*)\}", path)
         self._shared = shared
         self._raw = raw
-        self._reserved_headers = reserved_headers | _IGNORED_HEADERS
-        self._takes_cookies = "cookie" not in reserved_headers
+        self._reserved_headers = configured.headers | _IGNORED_HEADERS
+        self._takes_cookies = "cookie" not in configured.headers
         self._schemas = schemas
         # What is configured, and what the path says itself, is no more the caller's than a credential is.
-        configured = frozenset(("query", name) for name in reserved_query)
-        self._fixed = _secret_parameters(document) | _fixed_parameters(path) | configured
+        sent = frozenset(("query", name) for name in configured.query)
+        self._fixed = _secret_parameters(document) | _fixed_parameters(path) | sent
         self._parameters: list[Parameter] = []
         self._properties: dict[str, Any] = {}
         self._required: list[str] = []

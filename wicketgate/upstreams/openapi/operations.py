@@ -16,7 +16,7 @@ from wicketgate.upstreams.openapi.document import Document, Unusable
 from wicketgate.upstreams.openapi.inputs import InputReader, Inputs
 from wicketgate.upstreams.openapi.parameters import Parameter
 from wicketgate.upstreams.openapi.schemas import SchemaReader, ToolSchemas
-from wicketgate.upstreams.openapi.security import SecurityReader
+from wicketgate.upstreams.openapi.security import Configured, SecurityReader
 
 MAX_OPERATIONS = 10_000
 # Sizes as ``schemas.py`` counts them: of one tool, and of all. Beyond them an input schema is cut, and an output schema
@@ -61,20 +61,15 @@ class Reading:
 
 def read_operations(
     document: Document,
+    configured: Configured,
     *,
     own_servers: bool = False,
-    reserved_headers: frozenset[str],
-    oauth: bool = False,
-    reserved_query: frozenset[str] = frozenset(),
 ) -> Reading:
     """Read all operations. Takes seconds for thousands, so call it in a thread.
 
     *own_servers*: calls go to the document's server, so an operation with servers of its own cannot be called.
-    *reserved_headers* (in lower case) and *reserved_query* are sent by the gateway and never an argument; with *oauth*
-    so is a token.
     """
-    security = SecurityReader(document, reserved_headers, oauth, reserved_query)
-    reader = _OperationReader(document, own_servers, reserved_headers, reserved_query, security)
+    reader = _OperationReader(document, configured, own_servers)
     found: list[OpenApiOperation] = []
     skipped: list[str] = []
     for number, (method, path, shared, raw) in enumerate(_all(document)):
@@ -110,19 +105,11 @@ def _all(document: Document) -> Iterator[tuple[str, str, Mapping[str, Any], Any]
 class _OperationReader:
     """Reads the operations of one document one by one. The size of all their schemas together is bounded."""
 
-    def __init__(
-        self,
-        document: Document,
-        own_servers: bool,
-        reserved_headers: frozenset[str],
-        reserved_query: frozenset[str],
-        security: SecurityReader,
-    ) -> None:
+    def __init__(self, document: Document, configured: Configured, own_servers: bool) -> None:
         self._document = document
-        self._security = security
-        self._reserved_query = reserved_query
+        self._configured = configured
         self._own_servers = own_servers
-        self._reserved_headers = reserved_headers
+        self._security = SecurityReader(document, configured)
         self._requests = SchemaReader(document, "request")
         self._responses = SchemaReader(document, "response")
         self._room = _ALL_SCHEMAS
@@ -141,8 +128,7 @@ class _OperationReader:
             raise Unusable("it has servers of its own; set base_url")
         # The arguments, then the answer, then the name.
         schemas = ToolSchemas(self._requests, max(_LEAST_INPUT, min(_INPUT_SCHEMA, self._room)))
-        reserved = self._reserved_headers, self._reserved_query
-        inputs = InputReader(self._document, path, shared, raw, *reserved, schemas).read()
+        inputs = InputReader(self._document, path, shared, raw, self._configured, schemas).read()
         self._room -= schemas.size
         media_types = frozenset(base_type(kind) for content in _successes(self._document, raw) for kind in content)
         streams = raw.get("x-streaming") is True or (bool(media_types) and media_types <= STREAMS)

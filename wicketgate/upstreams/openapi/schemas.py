@@ -5,7 +5,7 @@ would make a tool's schema too large is replaced by a schema that accepts anythi
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -70,11 +70,9 @@ class SchemaReader:
         return self._shared[reference]
 
     def name(self, reference: str) -> str:
-        """Returns the schema's name under ``$defs``, the same in every tool. Those of two files never share one."""
+        """Returns the schema's name under ``$defs``, the same in every tool."""
         if reference not in self._names:
-            path, _, pointer = reference.partition("#")
-            last = pointer.rpartition("/")[2] or path.rpartition("/")[2].rpartition(".")[0]
-            base = re.sub(r"[^A-Za-z0-9_.-]+", "_", last)[:60] or "schema"
+            base = re.sub(r"[^A-Za-z0-9_.-]+", "_", reference.rpartition("/")[2])[:60] or "schema"
             name, number = base, 1
             while name in self._taken:
                 number += 1
@@ -223,44 +221,41 @@ class _Translation:
     def _unwanted_names(self, schema: Mapping[str, Any]) -> set[str]:
         """Returns the properties of the other direction that *schema* has, in itself or by ``allOf``."""
         found: set[str] = set()
-        waiting: list[object] = [schema]
-        for _ in range(_MAX_BRANCHES):
-            if not waiting:
-                break
-            try:
-                branch = self._document.follow(waiting.pop())
-                properties = self._document.follow(branch.get("properties")) if isinstance(branch, Mapping) else None
-            except Unusable:
-                continue  # reported when the branch itself is read
-            if isinstance(properties, Mapping):
-                # Each is read once, however many schemas are made of it: a document could make that very many.
-                if id(properties) not in self._reader.unwanted:
-                    marked = frozenset(name for name, part in properties.items() if self._is_unwanted(part))
-                    self._reader.unwanted[id(properties)] = marked
-                found |= self._reader.unwanted[id(properties)]
-            if isinstance(branch, Mapping) and isinstance(branches := branch.get("allOf"), list):
-                waiting += branches
+        for branch in self._branches(schema):
+            with suppress(Unusable):  # reported when the branch itself is read
+                properties = self._document.follow(branch.get("properties"))
+                if isinstance(properties, Mapping):
+                    found |= self._marked(properties)
         return found
+
+    def _marked(self, properties: Mapping[str, Any]) -> frozenset[str]:
+        """Read once, however many schemas are made of *properties*: a document could make that very many."""
+        if id(properties) not in self._reader.unwanted:
+            marked = frozenset(name for name, part in properties.items() if self._is_unwanted(part))
+            self._reader.unwanted[id(properties)] = marked
+        return self._reader.unwanted[id(properties)]
 
     def _is_unwanted(self, part: object) -> bool:
         """Returns whether the mark of the other direction stands in *part*, behind a reference or in an ``allOf``."""
-        waiting = [part]
+        return any(
+            branch.get(self._unwanted) is True and not (self._document.dialect_30 and "$ref" in branch)
+            for branch in self._branches(part)
+        )
+
+    def _branches(self, schema: object) -> Iterator[Mapping[str, Any]]:
+        """Yields *schema*, the one that it refers to, and those of its ``allOf``; bounded."""
+        waiting = [schema]
         for _ in range(_MAX_BRANCHES):
             if not waiting:
-                break
+                return
             branch = waiting.pop()
-            if not isinstance(branch, Mapping):
-                continue
-            if isinstance(branch.get("$ref"), str):
-                if branch.get(self._unwanted) is True and not self._document.dialect_30:
-                    return True
-                with suppress(Unusable):  # reported when the part itself is read
-                    waiting.append(self._document.resolve(branch))
-            elif branch.get(self._unwanted) is True:
-                return True
-            elif isinstance(branches := branch.get("allOf"), list):
-                waiting += branches
-        return False
+            if isinstance(branch, Mapping):
+                yield branch
+                with suppress(Unusable):  # reported when the schema itself is read
+                    if isinstance(branch.get("$ref"), str):
+                        waiting.append(self._document.resolve(branch))
+                    elif isinstance(branches := branch.get("allOf"), list):
+                        waiting += branches
 
 
 def _or_null(read: dict[str, Any]) -> dict[str, Any]:

@@ -17,6 +17,16 @@ _MAX_NAME = 80
 
 
 @dataclass(frozen=True, slots=True)
+class Configured:
+    """What the gate sends with each call, which is no argument: *headers* (in lower case), the parameters *query*, and
+    with *oauth* a token in ``Authorization``."""
+
+    headers: frozenset[str] = frozenset()
+    query: frozenset[str] = frozenset()
+    oauth: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class _Scheme:
     """*text* is for the operator; *settings* are those that could supply it, none if the gate cannot send it."""
 
@@ -26,17 +36,11 @@ class _Scheme:
 
 
 class SecurityReader:
-    """Reads what operations of *document* ask for.
+    """Reads what operations of *document* ask for."""
 
-    *headers* (in lower case) and the parameters *query* are configured, and with *oauth* a token is sent in
-    ``Authorization``.
-    """
-
-    def __init__(self, document: Document, headers: frozenset[str], oauth: bool, query: frozenset[str]) -> None:
+    def __init__(self, document: Document, configured: Configured) -> None:
         self._document = document
-        self._headers = headers
-        self._oauth = oauth
-        self._query = query
+        self._configured = configured
         self._declared = document.security_schemes()
 
     def missing(self, operation: Mapping[str, Any]) -> str:
@@ -60,22 +64,22 @@ class SecurityReader:
         return f"{' or '.join(list(texts)[:_MAX_ALTERNATIVES])}; {where}"
 
     def _scheme(self, name: str) -> _Scheme:
-        declared = self._declared.get(name, {})
+        declared, configured = self._declared.get(name, {}), self._configured
         shown = _short(declared.get("name"))
         match declared.get("type"), declared.get("in"):
             case "apiKey", "header" if shown:
-                return _Scheme(f"header {shown} (apiKey)", shown.lower() in self._headers, ("headers",))
+                return _Scheme(f"header {shown} (apiKey)", shown.lower() in configured.headers, ("headers",))
             case "apiKey", "cookie" if shown:
-                return _Scheme(f"cookie {shown} (apiKey)", "cookie" in self._headers, ("headers.Cookie",))
+                return _Scheme(f"cookie {shown} (apiKey)", "cookie" in configured.headers, ("headers.Cookie",))
             case "apiKey", "query" if shown:
-                return _Scheme(f"{shown} in the query (apiKey)", declared["name"] in self._query, ("query",))
+                return _Scheme(f"{shown} in the query (apiKey)", declared["name"] in configured.query, ("query",))
             case "http", _:
                 kind = _short(declared.get("scheme")).lower()
-                given = "authorization" in self._headers or (self._oauth and kind == "bearer")
+                given = "authorization" in configured.headers or (configured.oauth and kind == "bearer")
                 settings = ("headers", "oauth") if kind == "bearer" else ("headers",)
                 return _Scheme(f"header Authorization (http {kind})", given, settings)
             case ("oauth2" | "openIdConnect") as kind, _:
-                given = "authorization" in self._headers or self._oauth
+                given = "authorization" in configured.headers or configured.oauth
                 return _Scheme(f"header Authorization ({kind})", given, ("headers", "oauth"))
             case "mutualTLS", _:
                 return _Scheme("a certificate of the client (mutualTLS)", False, ())

@@ -7,14 +7,12 @@ because a server that wants another credential has done nothing.
 
 import asyncio
 import logging
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from pathlib import Path
-from stat import S_ISREG
 from typing import Any, Protocol
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 import httpx
 
@@ -24,18 +22,17 @@ from wicketgate.fleet.turns import Turns
 from wicketgate.log_text import HEADER
 from wicketgate.net import Credentials, HttpClient, NeverSent, NoAnswer, Reply, fetch
 from wicketgate.net.outgoing import SPEAKS_TLS, NotHttp, told, trouble_of, wants_tls
-from wicketgate.ports import CallContext, PingAnswer, UpstreamStatus
+from wicketgate.ports import CallContext, UpstreamStatus
 from wicketgate.upstreams.openapi.bodies import STREAMS, base_type
 from wicketgate.upstreams.openapi.document import (
     MAX_DOCUMENT_BYTES,
     DocumentRefused,
-    Unusable,
     read_document,
     server_url,
 )
 from wicketgate.upstreams.openapi.exchange import HttpRequest, answer_to_result, build_request, media_type_of
 from wicketgate.upstreams.openapi.operations import OpenApiOperation, read_operations
-from wicketgate.upstreams.openapi.security import security_notes
+from wicketgate.upstreams.openapi.security import Configured, security_notes
 
 log = logging.getLogger("wicketgate.upstream")
 
@@ -49,40 +46,30 @@ _MAX_REPORTED = 20
 
 
 class SourceFailed(Exception):
-    """The document could not be read. The text is a fixed phrase; *mend* is for the operator, and may name paths."""
+    """The document cannot be read, or yields no tool. The text is a fixed phrase; *mend* is for the operator, and may
+    name paths. *skipped* has the reason for each operation that cannot be used."""
 
-    def __init__(self, why: str, mend: str = "") -> None:
+    def __init__(self, why: str, mend: str = "", skipped: Sequence[str] = ()) -> None:
         super().__init__(why)
         self.mend = mend
-
-
-class NothingUsable(Exception):
-    """No operation of the document can be used. *skipped* has the reason for each."""
-
-    def __init__(self, skipped: Sequence[str]) -> None:
-        super().__init__("its document has no operation that can be used")
         self.skipped = skipped
 
-    @property
-    def mend(self) -> str:
-        if not self.skipped:
-            return "it describes none, or none that is not marked x-internal"
-        more = f"; and {len(self.skipped) - 1:,} more" if len(self.skipped) > 1 else ""
-        return f"{self.skipped[0]}{more}"
+
+def nothing_usable(skipped: Sequence[str]) -> SourceFailed:
+    mend = "it describes none, or none that is not marked x-internal"
+    if skipped:
+        mend = skipped[0] + (f"; and {len(skipped) - 1:,} more" if len(skipped) > 1 else "")
+    return SourceFailed("its document has no operation that can be used", mend, skipped)
 
 
 class DocumentSource(Protocol):
-    """The place that a document comes from, where it is called *name*. It is read again after *poll_s*; *url* is empty
-    for a file."""
+    """The place that a document comes from. It is read again after *poll_s*; *url* is empty for a file."""
 
     @property
     def poll_s(self) -> float: ...
 
     @property
     def url(self) -> str: ...
-
-    @property
-    def name(self) -> str: ...
 
     async def load(self) -> bytes | None:
         """Returns the document, or None if it has not changed since the last call. The caller sets a deadline.
@@ -91,54 +78,25 @@ class DocumentSource(Protocol):
         """
         ...
 
-    def other(self, path: str) -> bytes:
-        """Returns the file at *path* below the document's folder, in a thread. Raises Unusable."""
-        ...
-
-
-_Mark = tuple[int, int, int, int]
-
 
 class FileSource:
-    """A document on disk, with the files below its folder that it refers to. One has changed if its size, inode or
-    one of its times has (that of its rights too), or if it comes or goes."""
+    """A document on disk. It has changed if its size, its inode or one of its times has (that of its rights too)."""
 
     url = ""
 
     def __init__(self, path: Path, *, poll_s: float = _FILE_POLL_S) -> None:
         self._path = path
-        self._folder = path.parent
-        self._seen: _Mark | None = None
-        self._others: dict[str, _Mark | None] = {}
-        self.name = path.name
+        self._seen: tuple[int, int, int, int] | None = None
         self.poll_s = poll_s
 
     async def load(self) -> bytes | None:
         return await asyncio.to_thread(self._load)
 
-    def other(self, path: str) -> bytes:
-        # Before it is read, so that a change from now on is seen.
-        self._others[path] = self._mark_of(path)
-        try:
-            # Links may lead to other places below the folder, as they do in a volume of Kubernetes, and nowhere else.
-            real = (self._folder / path).resolve(strict=True)
-            if not real.is_relative_to(self._folder.resolve()):
-                raise Unusable("a link leads out of the document's folder; it is not followed")
-            # Without waiting: a pipe would hold the thread.
-            with os.fdopen(os.open(real, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
-                if not S_ISREG(os.fstat(file.fileno()).st_mode):
-                    raise Unusable("it is not a file")
-                return file.read(MAX_DOCUMENT_BYTES + 1)
-        except FileNotFoundError:
-            raise Unusable("there is no such file") from None
-        except (OSError, RuntimeError):  # the latter for links in a circle
-            raise Unusable("it cannot be read") from None
-
     def _load(self) -> bytes | None:
         try:
             stat = self._path.stat()
-            mark = _mark(stat)
-            if mark == self._seen and all(self._mark_of(path) == seen for path, seen in self._others.items()):
+            mark = stat.st_mtime_ns, stat.st_ctime_ns, stat.st_size, stat.st_ino
+            if mark == self._seen:
                 return None
             if not self._path.is_file():
                 raise SourceFailed("its document is not a file", "openapi must name the file itself")
@@ -152,18 +110,7 @@ class FileSource:
         except OSError:
             raise SourceFailed("its document cannot be read", "look at the file and its disk") from None
         self._seen = mark
-        self._others = {}
         return data
-
-    def _mark_of(self, path: str) -> _Mark | None:
-        try:
-            return _mark((self._folder / path).stat())
-        except (OSError, RuntimeError):
-            return None
-
-
-def _mark(stat: os.stat_result) -> _Mark:
-    return stat.st_mtime_ns, stat.st_ctime_ns, stat.st_size, stat.st_ino
 
 
 class UrlSource:
@@ -180,7 +127,6 @@ class UrlSource:
         poll_s: float = _URL_POLL_S,
     ) -> None:
         self.url = url
-        self.name = urlsplit(url).path.rpartition("/")[2]
         self.poll_s = poll_s
         self._http = http
         self._headers = headers
@@ -224,10 +170,6 @@ class UrlSource:
         self._validators = {name: value for name, value in known if value}
         return answer.body
 
-    def other(self, path: str) -> bytes:
-        # Hundreds of requests, each with an ETag of its own, would be of no one moment.
-        raise Unusable("it is another file, and only files are followed to others: bundle it first (redocly bundle)")
-
 
 _WEB_PAGE = ("text/html", "application/xhtml+xml")
 _DOCUMENT_PATH = "openapi must name the JSON or YAML itself, often /openapi.json"
@@ -251,13 +193,11 @@ def _mend_of(answer: Reply) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Service:
-    """The last good document: its operations by name, the URL that they are called at, why others are left out, and its
-    files that cannot be read."""
+    """The last good document: its operations by name, the URL that they are called at, and why others are left out."""
 
     base_url: str = ""
     operations: Mapping[str, OpenApiOperation] = field(default_factory=dict)
     skipped: Sequence[str] = ()
-    unread: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,7 +233,7 @@ class OpenApiUpstream:
         tried: str = "",
     ) -> None:
         """*tried* is the place of the document, as the operator is told it."""
-        self._name = name
+        self.name = name
         self._tried = tried
         self._turns = turns or Turns()
         self._source = source
@@ -307,16 +247,8 @@ class OpenApiUpstream:
         self._jitter = jitter
         self._service: _Service | None = None
         self._refused: Sequence[str] = ()
-        self._status = UpstreamStatus("connecting")
+        self.status = UpstreamStatus("connecting")
         self._trouble = ""
-
-    @property
-    def name(self) -> str:
-        return self._name
-
-    @property
-    def status(self) -> UpstreamStatus:
-        return self._status
 
     @property
     def left_out(self) -> Sequence[str]:
@@ -352,9 +284,9 @@ class OpenApiUpstream:
         service = self._known()
         operation = service.operations.get(name)
         if operation is None:
-            raise UpstreamError(f"{self._name} no longer has this operation.")
+            raise UpstreamError(f"{self.name} no longer has this operation.")
         if operation.streams:
-            raise UpstreamError(f"{self._name} answers this operation with a stream, which a tool call cannot carry.")
+            raise UpstreamError(f"{self.name} answers this operation with a stream, which a tool call cannot carry.")
         request = build_request(operation, arguments)
         # Errors are distinguished by whether the operation can have taken effect.
         try:
@@ -362,23 +294,22 @@ class OpenApiUpstream:
             return await self._result(operation, answer)
         except NeverSent as error:
             setting = "base_url" if self._access.base_url else "openapi"
-            log.warning("%s: %s", self._name, error.trouble.told(service.base_url, setting))
-            raise UpstreamUnavailable(f"{self._name} cannot be reached ({error.why}).") from None
+            log.warning("%s: %s", self.name, error.trouble.told(service.base_url, setting))
+            raise UpstreamUnavailable(f"{self.name} cannot be reached ({error.why}).") from None
         except httpx.RequestError as error:
-            log.warning("%s: lost while a call ran: %s: %s", self._name, type(error).__name__, error)
-            raise UpstreamLost(f"The connection to {self._name} was lost while the tool ran.") from None
+            log.warning("%s: lost while a call ran: %s: %s", self.name, type(error).__name__, error)
+            raise UpstreamLost(f"The connection to {self.name} was lost while the tool ran.") from None
 
-    async def ping(self, timeout_s: float) -> PingAnswer:
+    async def ping(self, timeout_s: float) -> None:
         """Connects and sends nothing: no request is sure to change nothing at a service that is not ours."""
         try:
             await self._http.transport.reach(self._known().base_url, timeout_s)
         except NeverSent as error:
-            raise UpstreamUnavailable(f"{self._name} cannot be reached ({error.why}).") from None
-        return "reached"
+            raise UpstreamUnavailable(f"{self.name} cannot be reached ({error.why}).") from None
 
     def _known(self) -> _Service:
         if self._service is None:
-            raise UpstreamUnavailable(f"{self._name} is not connected ({self._status.error or 'connecting'}).")
+            raise UpstreamUnavailable(f"{self.name} is not connected ({self.status.error or 'connecting'}).")
         return self._service
 
     async def _answer(self, base_url: str, request: HttpRequest, context: CallContext) -> Reply:
@@ -403,10 +334,10 @@ class OpenApiUpstream:
 
     async def _result(self, operation: OpenApiOperation, answer: Reply) -> Mapping[str, Any]:
         if media_type_of(answer) in STREAMS:
-            raise UpstreamUnclear(f"{self._name} answered with a stream, which a tool call cannot carry.")
+            raise UpstreamUnclear(f"{self.name} answered with a stream, which a tool call cannot carry.")
         if answer.cut and answer.status < 300:
-            raise UpstreamUnclear(f"{self._name} gave an answer of more than {self._access.max_answer_bytes:,} bytes.")
-        uri = f"openapi://{self._name}/{operation.name}"
+            raise UpstreamUnclear(f"{self.name} gave an answer of more than {self._access.max_answer_bytes:,} bytes.")
+        uri = f"openapi://{self.name}/{operation.name}"
         unconfigured = answer.status == HTTPStatus.UNAUTHORIZED and self._is_without_credential(operation)
         if unconfigured:
             asked = (
@@ -414,7 +345,7 @@ class OpenApiUpstream:
                 if operation.missing
                 else "no headers, no query and no oauth are configured"
             )
-            log.warning("%s: %s was answered with 401: %s", self._name, operation.name, asked)
+            log.warning("%s: %s was answered with 401: %s", self.name, operation.name, asked)
         if len(answer.body) > _BULKY_BYTES:
             return await asyncio.to_thread(answer_to_result, answer, uri, unconfigured)
         return answer_to_result(answer, uri, unconfigured)
@@ -436,11 +367,9 @@ class OpenApiUpstream:
             mend = "raise connect_timeout_s if it is only slow"
             self._failed(f"no document within {self._connect_timeout_s:g} s", mend)
         except SourceFailed as failure:
-            self._failed(str(failure), failure.mend)
-        except NothingUsable as reason:
             if self._service is None:
-                self._refused = reason.skipped
-            self._failed(str(reason), reason.mend)
+                self._refused = failure.skipped
+            self._failed(str(failure), failure.mend)
         except DocumentRefused as reason:
             # It is not read again until it changes: its source returns None.
             self._failed(str(reason), _DOCUMENT_PATH if self._source.url else "")
@@ -454,40 +383,33 @@ class OpenApiUpstream:
         return False
 
     def _read(self, data: bytes) -> _Service:
-        document = read_document(data, self._source.name, self._source.other)
-        reserved = frozenset((*self._headers, HEADER.lower()))
-        base_url = self._access.base_url or server_url(document, self._source.url)
-        reading = read_operations(
-            document,
-            own_servers=not self._access.base_url,
-            reserved_headers=reserved,
-            oauth=self._access.credentials is not None,
-            reserved_query=frozenset(self._access.query),
+        document = read_document(data)
+        configured = Configured(
+            frozenset((*self._headers, HEADER.lower())),
+            frozenset(self._access.query),
+            self._access.credentials is not None,
         )
-        unread = document.others.unread
-        before = self._service.unread if self._service is not None else frozenset(unread)
-        if broken := sorted(unread.keys() - before):
-            # As with the document itself: what is broken now may be half written, and takes no tool away.
-            raise DocumentRefused(unread[broken[0]])
+        base_url = self._access.base_url or server_url(document, self._source.url)
+        reading = read_operations(document, configured, own_servers=not self._access.base_url)
         if not reading.operations:
-            raise NothingUsable(reading.skipped)
-        return _Service(base_url, reading.operations, reading.skipped, frozenset(unread))
+            raise nothing_usable(reading.skipped)
+        return _Service(base_url, reading.operations, reading.skipped)
 
     def _put_in_force(self, service: _Service, changed: Callable[[str], None]) -> None:
         skipped = service.skipped
         for reason in skipped[:_MAX_REPORTED]:
-            log.warning("%s: operation left out: %s", self._name, reason)
+            log.warning("%s: operation left out: %s", self.name, reason)
         if len(skipped) > _MAX_REPORTED:
-            log.warning("%s: %d more operations left out", self._name, len(skipped) - _MAX_REPORTED)
+            log.warning("%s: %d more operations left out", self.name, len(skipped) - _MAX_REPORTED)
         is_new = service != self._service
         self._service = service
-        self._status = UpstreamStatus("ready", last_error=self._trouble)
+        self.status = UpstreamStatus("ready", last_error=self._trouble)
         self._trouble = ""
         if is_new:
-            log.info("%s: document read, %d operations", self._name, len(service.operations))
+            log.info("%s: document read, %d operations", self.name, len(service.operations))
             for note in self.notes:
-                log.warning("%s: %s", self._name, note)
-            changed(self._name)
+                log.warning("%s: %s", self.name, note)
+            changed(self.name)
 
     def _failed(self, reason: str, mend: str = "") -> None:
         """*reason* is a fixed phrase; *mend* is for the operator."""
@@ -495,12 +417,12 @@ class OpenApiUpstream:
         report = detail or reason
         if self._trouble != report:
             kept = "; the operations of the last one stay" if self._service is not None else ""
-            log.warning("%s: %s%s", self._name, report, kept)
+            log.warning("%s: %s%s", self.name, report, kept)
         self._trouble = report
         if self._service is None:
-            self._status = UpstreamStatus("down", reason, last_error=report, detail=detail)
+            self.status = UpstreamStatus("down", reason, last_error=report, detail=detail)
         else:
-            self._status = UpstreamStatus("ready", last_error=report)
+            self.status = UpstreamStatus("ready", last_error=report)
 
     def _spread(self, delay_s: float) -> float:
         return delay_s * (0.5 + self._jitter() / 2)

@@ -2,6 +2,7 @@
 
 Async functions run on the event loop, all others in a bounded number of threads, shared fairly among actors. A thread
 cannot be ended: when its caller has gone it runs on, keeps a slot of that actor, and the status reports it.
+Progress and log messages reach the caller from any thread, in order.
 """
 
 import asyncio
@@ -10,19 +11,90 @@ import importlib
 import importlib.machinery
 import importlib.util
 import logging
+import math
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from types import ModuleType
 from typing import Any
 
+from pydantic_core import PydanticSerializationError, to_jsonable_python
+
 from wicketgate.daemon_threads import DaemonThreads, NoThreadLeft
 from wicketgate.errors import ArgsInvalid, UpstreamError, UpstreamUnavailable
-from wicketgate.ports import CallContext, PingAnswer, UpstreamStatus
-from wicketgate.tools import ToolFailed, ToolRegistry
-from wicketgate.upstreams.python.caller import CallerMessages
+from wicketgate.ports import CallContext, Caller, UpstreamStatus
+from wicketgate.tools import ToolContext, ToolFailed, ToolRegistry
 from wicketgate.upstreams.python.results import NotJson, failed_result
 from wicketgate.upstreams.python.tool import PythonTool, UnusableFunction, read_function
+
+_LEVELS = frozenset({"debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"})
+
+_MAX_WAITING = 100
+"""Messages that may wait for a caller that reads slowly. Later ones are dropped."""
+_FINISH_S = 1.0
+
+_Send = Callable[[], Awaitable[None]]
+
+
+class CallerMessages:
+    """The messages of one call. Nothing is started before the first one."""
+
+    def __init__(self, caller: Caller) -> None:
+        self._caller = caller
+        self._loop = asyncio.get_running_loop()
+        self._waiting: deque[_Send] = deque()
+        self._sending: asyncio.Task[None] | None = None
+        self._over = False
+
+    def context(self, call: CallContext) -> ToolContext:
+        return ToolContext(
+            call.identity.actor, call.correlation_id, self._progress, self._log, is_over=lambda: self._over
+        )
+
+    async def finish(self) -> None:
+        """Wait until the messages are sent, so that they come before the result, unless the caller is too slow."""
+        # The last message of a function on this loop is queued by the loop's next turn.
+        await asyncio.sleep(0)
+        if self._sending is not None:
+            await asyncio.wait([self._sending], timeout=_FINISH_S)
+
+    def close(self) -> None:
+        self._over = True
+        self._waiting.clear()
+        if self._sending is not None:
+            self._sending.cancel()
+
+    def _progress(self, progress: float, total: float | None, message: str | None) -> None:
+        numbers = [number for number in (progress, total) if number is not None]
+        if all(isinstance(number, int | float) and math.isfinite(number) for number in numbers):
+            self._post(partial(self._caller.progress, progress, total, None if message is None else str(message)))
+
+    def _log(self, level: str, data: object, logger: str | None) -> None:
+        try:
+            plain: Any = to_jsonable_python(data, by_alias=True, inf_nan_mode="null", fallback=str)
+        except (PydanticSerializationError, ValueError, TypeError):
+            plain = "(what was logged here is not JSON)"
+        self._post(partial(self._caller.log, level if level in _LEVELS else "info", plain, logger))
+
+    def _post(self, send: _Send) -> None:
+        try:
+            self._loop.call_soon_threadsafe(self._queue, send)
+        except RuntimeError:
+            return  # the loop is closed, and the caller with it
+
+    def _queue(self, send: _Send) -> None:
+        if self._over or len(self._waiting) >= _MAX_WAITING:
+            return
+        self._waiting.append(send)
+        if self._sending is None or self._sending.done():
+            self._sending = asyncio.create_task(self._send())
+
+    async def _send(self) -> None:
+        while self._waiting:
+            await self._waiting.popleft()()
+
 
 log = logging.getLogger("wicketgate.python")
 
@@ -32,16 +104,17 @@ _importing = threading.Lock()
 
 
 class PythonUpstream:
-    """The tools of the registry at *target*, ``package.module:registry``.
+    """The tools of *source*: a registry, or the place of one, of a function, of a list of functions (all
+    ``package.module:name``) or of a module whose public functions are meant (``package.module``).
 
     The package, or module, is looked for in *folder* after the installed ones. ``sys.path`` is not changed, so the
     package can import its neighbours in *folder* only if the process has the folder on it. The service adds it at its
     start.
     """
 
-    def __init__(self, name: str, target: str, *, threads: int, folder: str) -> None:
+    def __init__(self, name: str, source: str | ToolRegistry, *, threads: int = 8, folder: str = ".") -> None:
         self._name = name
-        self._target = target
+        self._source = source
         self._folder = folder
         self._limit = threads
         # A share of fewer than five would be all of them. Of two or more, one stays for other actors.
@@ -62,8 +135,8 @@ class PythonUpstream:
 
     async def supervise(self, changed: Callable[[str], None]) -> None:
         try:
-            # In a thread: importing can take long, and everything else is served meanwhile.
-            self._tools = await self._threads.run(functools.partial(_load, self._target, self._folder))
+            # In a thread: importing can take long, and everything else is served in the meantime.
+            self._tools = await self._threads.run(functools.partial(_load, self._source, self._folder))
         except _NotLoaded as error:
             log.error("%s: %s", self._name, error.detail or error, exc_info=error.__cause__)
             self._status = UpstreamStatus("down", str(error), detail=error.detail)
@@ -95,10 +168,9 @@ class PythonUpstream:
         finally:
             messages.close()
 
-    async def ping(self, timeout_s: float) -> PingAnswer:
+    async def ping(self, timeout_s: float) -> None:
         """Functions run in this process, which lives; whether one hangs is its caller's affair."""
         self._refuse_unless_ready()
-        return "answered"
 
     async def _run(
         self, tool: PythonTool, arguments: Mapping[str, Any], context: CallContext, messages: CallerMessages
@@ -142,7 +214,7 @@ class PythonUpstream:
 
 
 _NOT_FOUND = "install it beside this program, or name its folder in cwd"
-_NO_REGISTRY = "python names the module and its registry"
+_NO_REGISTRY = "python names the module and its registry or function; the module alone stands for its public functions"
 
 
 class _NotLoaded(Exception):
@@ -184,9 +256,17 @@ def _import(module_name: str, folder: str) -> ModuleType:
     return importlib.import_module(module_name)
 
 
-def _load(target: str, folder: str) -> dict[str, PythonTool]:
-    """Returns the tools of the registry by name. Raises _NotLoaded."""
-    # Import the module, find the registry in it, then make its functions tools.
+def _load(source: str | ToolRegistry, folder: str) -> dict[str, PythonTool]:
+    """Returns the tools of *source* by name. Raises _NotLoaded."""
+    registry = _find(source, folder) if isinstance(source, str) else source
+    try:
+        return {tool.name: read_function(tool) for tool in registry}
+    except UnusableFunction as error:
+        raise _NotLoaded(str(error)) from error
+
+
+def _find(target: str, folder: str) -> ToolRegistry:
+    """Raises _NotLoaded."""
     module_name, _, attribute = target.partition(":")
     try:
         found: Any = _import(module_name, folder)
@@ -195,13 +275,11 @@ def _load(target: str, folder: str) -> dict[str, PythonTool]:
         mend = _NOT_FOUND if isinstance(error, ModuleNotFoundError) and error.name == module_name else ""
         raise _NotLoaded(f"the module {module_name} cannot be imported ({type(error).__name__})", mend) from error
     try:
-        for part in attribute.split("."):
+        for part in attribute.split(".") if attribute else ():
             found = getattr(found, part)
     except AttributeError:
         raise _NotLoaded(f"the module {module_name} has no {attribute}", _NO_REGISTRY) from None
-    if not isinstance(found, ToolRegistry):
-        raise _NotLoaded(f"{target} is not a ToolRegistry of wicketgate.tools")
     try:
-        return {tool.name: read_function(tool) for tool in found}
-    except UnusableFunction as error:
-        raise _NotLoaded(str(error)) from error
+        return ToolRegistry.of(found)
+    except (TypeError, ValueError) as error:
+        raise _NotLoaded(f"{target} is neither a ToolRegistry nor functions") from error

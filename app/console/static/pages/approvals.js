@@ -20,7 +20,6 @@ export default function Approvals({ me }) {
     <p class="lede">A call that a rule holds is shown here as it would be sent. To approve it does not run it: the caller makes the same call
       again, which then runs once. With another argument it asks again. The actor whose call it is decides, or those whom the rule names.</p>
     <${Loaded} data=${found}>${() => null}<//>
-    ${found.value?.unreached > 0 && html`<${Note}>${plural(found.value.unreached, "process", "processes")} of this gate did not answer: what waits there is missing here.<//>`}
     ${own.length > 0 && html`<section aria-labelledby="own">
       <div class="sec"><h2 id="own">Waiting for you</h2></div>
       <div class="asks">${own.map((ask) => html`<div class="ask" key=${ask.id}><${Ask} ask=${ask} decided=${found.again} whole /></div>`)}</div>
@@ -56,6 +55,6 @@ function Decided({ decided }) {
       html`<span title=${moment(ask.decided_at)}>${clock(ask.decided_at)}</span>`,
       html`<span class=${ask.decision === "deny" ? "bad" : ""}>${ask.decision === "deny" ? "denied" : ask.used ? "approved, used" : "approved"}${words(ask)}</span>`,
     ]])} />
-    <${Note}>The last ${number(50)} of each process at most.<//>
+    <${Note}>The last ${number(50)} at most, until their approvals expire.<//>
   <//>`;
 }

@@ -7,7 +7,7 @@ import { followed, href } from "../route.js";
 import { Button, Failure, Fragment, Loaded, Note, Pre, announce, html, json, number, plain, plural, useLoad } from "../ui.js";
 
 const WORDS = { changed: "changed", new: "new", suspicious: "suspicious" };
-const IMPACTS = { breaking: "This can break callers.", compatible: "Callers that work will go on working.", words: "Only words differ, which is what misleads models." };
+const IMPACTS = { breaking: "This can break callers.", compatible: "Callers that work will go on working. Changed words can mislead models." };
 
 const counted = (held, more) => {
   const kept = held.filter((row) => row.held).length, odd = held.length - kept;
@@ -46,7 +46,6 @@ function One({ row, again }) {
     <p class="tags heldtags"><span class=${`tag ${row.held ? "wait" : ""}`}>${row.held ? "quarantined: nobody can call it" : "suspicious, in use"}</span>${row.impact && html`<span>${IMPACTS[row.impact]}</span>`}</p>
     <p class="lede">${plain(row.about, 2000)}</p>
     ${row.reason === "new" && html`<p>No person has accepted it yet.</p>`}
-    ${row.reasons.length > 0 && html`<${Fragment}><h3>Why callers can break</h3><ul class="dots">${row.reasons.map((each) => html`<li key=${each}>${plain(each, 300)}</li>`)}</ul><//>`}
     <${Signs} signs=${row.signs} />
     <${Diff} lines=${row.diff} />
     <${Accept} source=${row.source} name=${row.name} digest=${row.digest} may=${row.may_accept} accepted=${again} signs=${row.signs} lines=${row.diff} definition=${row.definition} />
@@ -68,16 +67,16 @@ export const Diff = ({ lines }) =>
 
 // *lines*: the difference; *definition*: all of it, shown where there is none.
 export function Accept({ source, name, digest, may, accepted, signs, lines, definition }) {
-  const [state, setState] = useState({ busy: false, error: null, done: false, told: "" });
+  const [state, setState] = useState({ busy: false, error: null, done: false });
   const [asking, setAsking] = useState(false);
   if (!may) return html`<${Note}>To accept it: <code>wicketgate lock --accept ${plain(`${source}:${name}`, 200)}</code><//>`;
   const accept = async () => {
     setAsking(false);
     setState({ busy: true, error: null, done: false });
     try {
-      const { shortfall } = await post("accept", { upstream: source, tool: name, digest });
+      await post("accept", { upstream: source, tool: name, digest });
       announce("Accepted.");
-      setState({ busy: false, error: null, done: true, told: shortfall });
+      setState({ busy: false, error: null, done: true });
       accepted();
     } catch (error) {
       setState({ busy: false, error, done: false });
@@ -87,7 +86,7 @@ export function Accept({ source, name, digest, may, accepted, signs, lines, defi
   return html`<${Fragment}>
     <${Failure} error=${state.error} again=${state.error?.status === 409 ? accepted : null} />
     <div class="btns"><${Button} main disabled=${state.busy || state.done} onClick=${() => (signs.length ? setAsking(true) : accept())}>${state.done ? "Accepted" : "Accept this definition"}<//>
-      <span class="foot0">${plain(state.told || "Writes the lock file. Read all of the difference first.", 300)}</span></div>
+      <span class="foot0">Writes the lock file. Read all of the difference first.</span></div>
     ${asking && html`<${Question} title=${`Accept ${plain(name, 120)} of ${plain(source, 80)}?`} leave=${leave}>
       <p class="lede">It is suspicious. Once accepted, it is given to models as it is.</p>
       <${Signs} signs=${signs} />

@@ -6,8 +6,10 @@ import { useLive } from "../live.js";
 import { Button, Failure, Figures, Fragment, Link, Loaded, Note, Nothing, Section, State, Time, Title, announce, html, lasting, number, plain, plural, useEvery, useLoad } from "../ui.js";
 
 const KINDS = { stdio: "stdio", http: "streamable HTTP", sse: "SSE", openapi: "OpenAPI", python: "Python", embedded: "in this program" };
-const WHAT = { ready: "connected", down: "down", reconnect: "connected anew by an operator", disabled: "disabled by an operator", enabled: "enabled by an operator" };
+const WHAT = { ready: "connected", down: "down", reconnect: "reconnected by an operator", disabled: "disabled by an operator", enabled: "enabled by an operator" };
+const ACTS = { reconnect: "reconnected", disable: "disabled", enable: "enabled" };
 const REFRESH_MS = 5000;
+const OTHERS_MS = 1000; // by then the other processes have followed
 const SHORTEST_S = 120;
 const LONGEST_S = 86_400;
 const FIRST_EVENTS = 8;
@@ -103,7 +105,8 @@ function Detail({ name, me, seen, changed }) {
       <dt>Tools</dt><dd>${number(server.tools)}${server.stale && server.tools ? ", those of its last listing" : ""}</dd>
       ${server.held > 0 && html`<dt>Quarantined</dt><dd><${Link} page="tools" query=${{ show: "held" }}>${plural(server.held, "definition")}<//></dd>`}
       <dt>Places</dt><dd><${Meter} taken=${server.places.taken} most=${server.places.most} label="run" /><${Meter} taken=${server.places.queued} most=${server.places.most_queued} label="wait" /></dd>
-      <dt>Breaker</dt><dd>${server.breaker === "closed" ? "closed" : html`<b class="bad">${server.breaker.replace("_", " ")}</b>`}${server.breaker_opened ? `, opened ${plural(server.breaker_opened, "time")}` : ""}${server.held_off ? `, ${plural(server.held_off, "caller")} kept away` : ""}${server.turned_away ? `, ${plural(server.turned_away, "call")} turned away` : ""}</dd>
+      <dt>Breaker</dt><dd>${server.breaker === "closed" ? "closed" : html`<b class="bad">${server.breaker}</b>`}${server.breaker_opened ? `, opened ${plural(server.breaker_opened, "time")}` : ""}${server.held_off ? `, ${plural(server.held_off, "caller")} kept away` : ""}${server.turned_away ? `, ${plural(server.turned_away, "call")} turned away` : ""}</dd>
+      <${Processes} outcomes=${server.outcomes} />
       ${server.connections > 0 && html`<dt>Sessions</dt><dd>${number(server.connections)}</dd>`}
       ${server.last_error && server.last_error !== server.error && html`<dt>Last end</dt><dd>${plain(server.last_error, 400)}</dd>`}
       <dt>Calls</dt><dd><${Link} page="calls" query=${{ server: server.name }}>its calls<//></dd>
@@ -111,6 +114,15 @@ function Detail({ name, me, seen, changed }) {
     ${server.state === "down" ? [html`<${Words} server=${server} key="words" />`, html`<${Happened} server=${server} key="happened" />`] : [html`<${Happened} server=${server} key="happened" />`, html`<${Words} server=${server} key="words" />`]}
     ${[["Left out", "left", server.left_out], ["Remarks", "notes", server.notes]].map(([title, id, lines]) => lines.length > 0 && html`<${Section} title=${title} id=${id} key=${id}><ul class="lines">${lines.map((line) => html`<li>${plain(line, 400)}</li>`)}</ul><//>`)}
   <//>`}<//></section>`;
+}
+
+// What each process has done of the last act of an operator.
+function Processes({ outcomes }) {
+  if (!outcomes) return html`<dt>Processes</dt><dd>The store is unavailable: what the other processes did is not known.</dd>`;
+  const failed = outcomes.filter((each) => !each.done);
+  const done = Object.entries(ACTS).map(([act, word]) => [outcomes.filter((each) => each.done && each.act === act).length, word]).filter(([times]) => times);
+  if (!outcomes.length) return null;
+  return html`<dt>Processes</dt><dd>${done.map(([times, word]) => `${word} at ${times}`).join(", ")}${failed.length > 0 && html`<b class="bad">${done.length ? ", " : ""}not possible at ${failed.length}</b>: the log of ${failed.map((each) => plain(each.process, 40)).join(", ")} says why`}</dd>`;
 }
 
 const Meter = ({ taken, most, label }) => html`<span class="meter">${most != null && html`<i aria-hidden="true"><b style=${{ width: `${Math.min(100, (taken / Math.max(1, most)) * 100)}%` }} /></i>`}${number(taken)}${most != null ? ` of ${number(most)}` : ""} ${label}</span>`;
@@ -129,6 +141,7 @@ function Actions({ server, me, done }) {
       setState({ busy: "", asking: false, told: "", error });
     }
     done();
+    setTimeout(done, OTHERS_MS);
   };
   if (state.asking) {
     return html`<div class="ask"><h3>Disable ${plain(server.name, 64)}?</h3>
@@ -138,7 +151,7 @@ function Actions({ server, me, done }) {
   return html`<${Fragment}>
     <div class="btns">
       ${server.enabled
-        ? html`<${Fragment}><${Button} disabled=${!!state.busy} onClick=${() => act("reconnect")}>Connect anew<//><${Button} danger disabled=${!!state.busy} onClick=${() => setState({ ...state, asking: true, told: "" })}>Disable …<//><//>`
+        ? html`<${Fragment}><${Button} disabled=${!!state.busy} onClick=${() => act("reconnect")}>Reconnect<//><${Button} danger disabled=${!!state.busy} onClick=${() => setState({ ...state, asking: true, told: "" })}>Disable …<//><//>`
         : html`<${Button} main disabled=${!!state.busy} onClick=${() => act("enable")}>Enable until the next reload<//>`}
       ${state.told && html`<span role="status">${state.told}</span>`}
     </div>
