@@ -44,6 +44,9 @@ _SECTIONS = {
 }
 
 
+# Named here too (routers/openapi.py), since no other command needs the web framework.
+_DOCUMENTS = ("openapi.json", "openapi-no-stream.json", "openapi-3.2.json", "console.json")
+
 # Commands that have a module of their own, which is imported for them alone.
 _MODULES = {
     "init": ".init:init",
@@ -418,20 +421,24 @@ def key_new(
 
 
 @cli.command()
-@click.option("--write", "folder", type=click.Path(file_okay=False, path_type=Path), help="Write both dialects here.")
-def openapi(folder: Path | None) -> None:
-    """Print the OpenAPI document of the service (3.1), or write it as 3.1 and 3.2 into a folder."""
+@click.argument("name", type=NearChoice(_DOCUMENTS), default=_DOCUMENTS[0])
+@click.option("--write", "folder", type=click.Path(file_okay=False, path_type=Path), help="Write all documents here.")
+def openapi(name: str, folder: Path | None) -> None:
+    """Print an OpenAPI document of the service, or write all of them into a folder.
+
+    NAME is openapi.json (3.1, the default), openapi-3.2.json, openapi-no-stream.json (3.1 without the chat, for
+    generators that cannot stream) or console.json.
+    """
     from app.main import create_app
-    from routers.openapi import openapi_31, openapi_32
+    from routers.openapi import DOCUMENTS
 
     app = create_app(Settings())  # the defaults: the contract does not depend on file and environment
-    documents = {"openapi.json": openapi_31(app), "openapi-3.2.json": openapi_32(app)}
     if folder is None:
-        click.echo(_pretty(documents["openapi.json"]), nl=False)
+        click.echo(_pretty(DOCUMENTS[name](app)), nl=False)
         return
     folder.mkdir(parents=True, exist_ok=True)
-    for name, document in documents.items():
-        (folder / name).write_text(_pretty(document), encoding="utf-8")
+    for file, build in DOCUMENTS.items():
+        (folder / file).write_text(_pretty(build(app)), encoding="utf-8")
 
 
 @cli.command()

@@ -283,9 +283,9 @@ def _add_paths(
     faces[CHAT_PATH] = chat_endpoint(
         gate.engine, gate.streams, gate.keyed, ready=gate.lifecycle.taking, heartbeat_s=heartbeat_s
     )
+    publish_openapi(app, console=console is not None)
     if console is not None:
         app.router.routes.extend(console_file_routes(console))
-    publish_openapi(app)
     paths = (route.path for router in routers for route in router.routes if isinstance(route, Route | APIRoute))
     metrics.know_paths([*faces, *paths])
     return faces

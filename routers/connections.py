@@ -50,7 +50,7 @@ class Connection(BaseModel):
     renewed: bool
 
 
-class Connections(BaseModel):
+class ConnectionList(BaseModel):
     """*open*: the servers at which the caller has no account yet."""
 
     connections: list[Connection]
@@ -81,15 +81,15 @@ def connections_router(logins: "UserLogins | None") -> APIRouter:
     """*logins* is None where no upstream has accounts of users."""
     router = APIRouter(prefix="/connections", tags=["connections"], responses=_FAILURES)  # type: ignore[arg-type]
 
-    @router.get("", operation_id="listConnections", response_model=Connections, openapi_extra=parameters(_ACTOR))
-    async def listed(request: Request) -> Connections:
+    @router.get("", operation_id="listConnections", response_model=ConnectionList, openapi_extra=parameters(_ACTOR))
+    async def listed(request: Request) -> ConnectionList:
         """Lists the accounts of the caller; with `actor`, those of another one, or with `*` of all, for callers with
         `ops:read`. These see the logins that all callers share besides their own."""
         identity, actor = identity_of(request), _asked(request)
         if actor != identity.actor:
             need(request, "ops:read")
         if logins is None:
-            return Connections(connections=[], open=[])
+            return ConnectionList(connections=[], open=[])
         own = actor == identity.actor
         with _reached():
             grants = await logins.accounts(None if actor == _EVERYBODY else actor)
@@ -101,7 +101,7 @@ def connections_router(logins: "UserLogins | None") -> APIRouter:
         if identity.allows("ops:write"):
             possible += logins.shared_names
         without = [name for name in possible if name not in has]
-        return Connections(connections=[_shown(grant) for grant in grants], open=without if own else [])
+        return ConnectionList(connections=[_shown(grant) for grant in grants], open=without if own else [])
 
     @router.post(
         "/{upstream}", operation_id="connectAccount", response_model=OfferedLogin, openapi_extra=parameters(_NAME)

@@ -5,7 +5,7 @@ A caller sees what the faces would show it. ``ops:read`` shows all of the gate, 
 
 import json
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from statistics import median
@@ -175,9 +175,9 @@ class _Data(APIRoute):
         return answer
 
 
-def data_router() -> APIRouter:
-    """A router for data of the console."""
-    return APIRouter(prefix=PREFIX, tags=["console"], route_class=_Data)
+def data_router(tag: str = "console", failures: Mapping[int | str, dict[str, Any]] | None = None) -> APIRouter:
+    """A router for data of the console. *failures* are described where programs read the data too."""
+    return APIRouter(prefix=PREFIX, tags=[tag], responses=dict(failures or {}), route_class=_Data)
 
 
 def console_router(gate: Gate, feed: Feed, heartbeat_s: float) -> APIRouter:

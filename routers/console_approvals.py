@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from app.console.live import Feed, name_of
 from routers.console import context_of, data_router, identity_of
-from routers.json_bodies import in_path, json_body, parameters, short_object
+from routers.json_bodies import REFUSAL, TEXT, in_path, json_body, parameters, short_object
 from routers.refusals import refuse
 from wicketgate.access.approvers import described, has_voted, may_approve
 from wicketgate.access.identity import Identity
@@ -22,7 +22,17 @@ Decision = Literal["approve", "deny"]
 
 _MOST_BYTES = 1_000
 _DECISIONS: tuple[Decision, ...] = get_args(Decision)
-_BODY = {**parameters(in_path("id")), **json_body({"decision": {"enum": list(_DECISIONS)}}, "decision")}
+_BODY = {**parameters(in_path("id")), **json_body({"decision": {**TEXT, "enum": list(_DECISIONS)}}, "decision")}
+_FAILURES: dict[int | str, dict[str, Any]] = {
+    401: {"description": "No valid credential", "content": REFUSAL},
+    503: {"description": "The store of approvals cannot be reached", "content": REFUSAL},
+}
+_UNDECIDED: dict[int | str, dict[str, Any]] = {
+    400: {"description": "Not a decision", "content": REFUSAL},
+    403: {"description": "The caller may not decide on it", "content": REFUSAL},
+    404: {"description": "This call does not wait", "content": REFUSAL},
+    409: {"description": "Approved by the caller before, or too large to be read here", "content": REFUSAL},
+}
 
 
 class Word(BaseModel):
@@ -92,17 +102,23 @@ class Decided(BaseModel):
 
 def approvals_router(gate: Gate, feed: Feed | None) -> APIRouter:
     """Without *feed* no page is notified of changes."""
-    router = data_router()
+    router = data_router("approvals", _FAILURES)
     if feed is not None:
         follow_approvals(gate, feed)
 
-    @router.get("/approvals", operation_id="console_approvals", response_model=Approvals)
+    @router.get("/approvals", operation_id="listApprovals", response_model=Approvals)
     async def approvals(request: Request) -> Approvals:
         """Calls that wait for approval, and the last decisions: with `ops:read` of all actors, otherwise one's own
         and those that a rule of access lets one approve."""
         return Approvals.model_validate(await approvals_of(gate, identity_of(request)))
 
-    @router.post("/approvals/{id}", operation_id="console_decide", response_model=Decided, openapi_extra=_BODY)
+    @router.post(
+        "/approvals/{id}",
+        operation_id="decideApproval",
+        response_model=Decided,
+        responses=_UNDECIDED,
+        openapi_extra=_BODY,
+    )
     async def decide(request: Request) -> Response | Decided:
         """Decides on a call of one's own, or as an approver whom a rule of access names on that of another. An approval
         is good for the next same call of its actor, from whichever door, once."""

@@ -1,19 +1,25 @@
-"""Publishes the contract in two dialects, because generators and validators read streams differently.
+"""Publishes the contract as documents, because generators and validators read streams differently (LIB-40).
 
-- 3.1 (``/openapi.json``): the stream's schema is ``ChatEvent`` with ``data`` as an object; SDK generators type it.
-- 3.2 (``/openapi-3.2.json``): ``itemSchema`` with ``data`` as the JSON text that is on the wire; validators check
-  it.
+- ``openapi.json`` (3.1): the stream's schema is ``ChatEventData``, the item that generated clients yield. ``ChatEvent``
+  types the whole event, with its name and id.
+- ``openapi-no-stream.json``: the same without the chat, for generators that cannot stream. The schemas stay.
+- ``openapi-3.2.json``: ``itemSchema`` with ``data`` as the JSON text on the wire, for validators.
+- ``console.json`` (3.1): the data of the console, which changes with its pages.
 """
 
 import copy
+from collections.abc import Callable, Mapping
+from functools import cache, partial
 from typing import Any
 
-from fastapi import APIRouter, FastAPI
+from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
+from fastapi.routing import APIRoute
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core.core_schema import WithDefaultSchema
 
 from routers.engine import CHOICES, KEY, LAST_EVENT_ID, ON_DISCONNECT
+from routers.engine import PATH as CHAT_PATH
 from wicketgate.engine.contract import ChatRequest
 from wicketgate.log_text import CORRELATION_ID, HEADER
 
@@ -21,19 +27,13 @@ _REF = "#/components/schemas/{model}"
 
 
 def openapi_31(app: FastAPI) -> dict[str, Any]:
-    """Returns the document for SDK generators."""
-    document = get_openapi(
-        title="Wicketgate",
-        version=app.version,
-        openapi_version="3.1.0",
-        summary="A gate in front of MCP tool servers.",
-        description="The model's only tools are tool_browse, tool_execute and tool_view. `/mcp` is not described "
+    document = _document(
+        app,
+        _TAGS,
+        "Wicketgate",
+        "A gate in front of MCP tool servers.",
+        "The model's only tools are tool_browse, tool_execute and tool_view. `/mcp` is not described "
         "here: it speaks the Model Context Protocol.",
-        routes=app.routes,
-        # Relative, because the service does not know the address that a client reaches it by.
-        servers=[{"url": "/"}],
-        license_info={"name": "Apache 2.0", "identifier": "Apache-2.0"},
-        tags=_TAGS,
     )
     request = ChatRequest.model_json_schema(ref_template=_REF, schema_generator=_WithoutDefaults)
     schemas = document["components"]["schemas"]
@@ -41,8 +41,12 @@ def openapi_31(app: FastAPI) -> dict[str, Any]:
     schemas["ChatRequest"] = request
     schemas["Refusal"] = _object(code=_text(), message=_text())
     schemas.update(_EVENT_DATA)
-    schemas["ChatEventData"] = {"oneOf": [_ref(name) for name in _EVENT_DATA if name != "ToolResultData"]}
+    schemas["ChatEventData"] = {
+        "description": "The data of one event. The keys of each are different.",
+        "oneOf": [_ref(name) for name in _EVENT_DATA if name != "ToolResultData"],
+    }
     schemas["ChatEvent"] = {
+        "description": "One event of the stream.",
         "oneOf": [_ref(_event_name(event)) for event in _EVENTS],
         "discriminator": {
             "propertyName": "event",
@@ -51,45 +55,77 @@ def openapi_31(app: FastAPI) -> dict[str, Any]:
     }
     for event, data in _EVENTS.items():
         schemas[_event_name(event)] = _event(event, _ref(data))
-    document["components"]["securitySchemes"] = {"bearer": {"type": "http", "scheme": "bearer"}}
-    document["security"] = [{"bearer": []}]
     document["paths"]["/healthz"]["get"]["security"] = []
     document["paths"]["/readyz"]["get"]["security"] = [{}, {"bearer": []}]
-    document["paths"] = {"/engine/chat": {"post": _CHAT}, **document["paths"]}
+    document["paths"] = {CHAT_PATH: {"post": _CHAT}, **document["paths"]}
     return document
 
 
-def openapi_32(app: FastAPI) -> dict[str, Any]:
-    """Returns the document for validators of the wire."""
+def _without_stream(app: FastAPI) -> dict[str, Any]:
+    document = openapi_31(app)
+    del document["paths"][CHAT_PATH]
+    document["tags"] = [tag for tag in _TAGS if tag["name"] != "chat"]
+    return document
+
+
+def _openapi_32(app: FastAPI) -> dict[str, Any]:
     document = copy.deepcopy(openapi_31(app))
     document["openapi"] = "3.2.0"
     schemas = document["components"]["schemas"]
     for event, data in _EVENTS.items():
         data_text = {"type": "string", "contentMediaType": "application/json", "contentSchema": _ref(data)}
         schemas[_event_name(event)] = _event(event, data_text)
-    stream = document["paths"]["/engine/chat"]["post"]["responses"]["200"]["content"]
+    stream = document["paths"][CHAT_PATH]["post"]["responses"]["200"]["content"]
     stream["text/event-stream"] = {"itemSchema": _ref("ChatEvent")}
     return document
 
 
-def publish_openapi(app: FastAPI) -> None:
-    """Serves both documents. Each is built once, at its first request."""
-    documents: dict[str, dict[str, Any]] = {}
-    router = APIRouter(include_in_schema=False)
+def _console(app: FastAPI) -> dict[str, Any]:
+    return _document(
+        app,
+        [{"name": "console", "description": "The data of the web console at `/console/`."}],
+        "Wicketgate console",
+        "The data of the web console.",
+        "For the pages of the same version. Programs use the public document.",
+    )
 
-    @router.get("/openapi.json")
-    async def for_generators() -> dict[str, Any]:
-        if "3.1" not in documents:
-            documents["3.1"] = openapi_31(app)
-        return documents["3.1"]
 
-    @router.get("/openapi-3.2.json")
-    async def for_validators() -> dict[str, Any]:
-        if "3.2" not in documents:
-            documents["3.2"] = openapi_32(app)
-        return documents["3.2"]
+DOCUMENTS: Mapping[str, Callable[[FastAPI], dict[str, Any]]] = {
+    "openapi.json": openapi_31,
+    "openapi-no-stream.json": _without_stream,
+    "openapi-3.2.json": _openapi_32,
+    "console.json": _console,
+}
+"""By the name of the file below ``openapi/``."""
 
-    app.include_router(router)
+
+def publish_openapi(app: FastAPI, console: bool) -> None:
+    """Serves the documents. Each is built once, at its first request."""
+    paths = {"/openapi.json": openapi_31, "/openapi-3.2.json": _openapi_32}
+    if console:
+        paths["/console/api/openapi.json"] = _console
+    for path, build in paths.items():
+        app.add_api_route(path, cache(partial(build, app)), include_in_schema=False)
+
+
+def _document(app: FastAPI, tags: list[dict[str, str]], title: str, summary: str, description: str) -> dict[str, Any]:
+    """Returns the document of the operations with one of *tags*."""
+    names = {tag["name"] for tag in tags}
+    document = get_openapi(
+        title=title,
+        summary=summary,
+        description=description,
+        version=app.version,
+        openapi_version="3.1.0",
+        routes=[route for route in app.routes if isinstance(route, APIRoute) and names.intersection(route.tags)],
+        # Relative, because the service does not know the address that a client reaches it by.
+        servers=[{"url": "/"}],
+        license_info={"name": "Apache 2.0", "identifier": "Apache-2.0"},
+        tags=list[dict[str, Any]](tags),
+    )
+    document["components"]["securitySchemes"] = {"bearer": {"type": "http", "scheme": "bearer"}}
+    document["security"] = [{"bearer": []}]
+    return document
 
 
 class _WithoutDefaults(GenerateJsonSchema):
@@ -134,9 +170,9 @@ def _refusal(description: str) -> dict[str, Any]:
 _TAGS = [
     {"name": "chat", "description": "Conversations, with the tools run by the service."},
     {"name": "operations", "description": "Tools found, described and run by the caller."},
+    {"name": "approvals", "description": "Calls that wait for a decision, and the decisions."},
     {"name": "connections", "description": "Accounts that callers have connected at tool servers."},
     {"name": "health", "description": "Whether the process lives, and whether it can serve."},
-    {"name": "console", "description": "The data of the web console at `/console/`."},
 ]
 
 _EVENTS = {
@@ -230,7 +266,7 @@ _CHAT: dict[str, Any] = {
         "200": {
             "description": "The stream.",
             "headers": {HEADER: {"schema": {"type": "string"}, "description": "metadata.correlation_id"}},
-            "content": {"text/event-stream": {"schema": _ref("ChatEvent")}},
+            "content": {"text/event-stream": {"schema": _ref("ChatEventData")}},
         },
         "400": _refusal("The body breaks the contract; nothing was started."),
         "401": _refusal("No credential, or one that is not valid."),

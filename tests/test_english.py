@@ -25,7 +25,6 @@ TWICE = frozenset(
         "Changed",
         "Client",
         "Connection",
-        "Connections",
         "DecidedCall",
         "Done",
         "EventStream",

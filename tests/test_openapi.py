@@ -11,6 +11,8 @@ from openapi_spec_validator import OpenAPIV31SpecValidator
 from referencing import Registry, Resource
 from referencing.jsonschema import DRAFT202012
 
+from app.cli import _DOCUMENTS
+from routers.openapi import DOCUMENTS
 from tests.contract.test_tool_calls import execute
 from tests.support.requirement import requirement
 from tests.support.script import ScriptModel, calls, says
@@ -22,35 +24,87 @@ from wicketgate.models.provider import ToolCall, Usage
 PUBLISHED = Path(__file__).resolve().parents[1] / "openapi"
 
 
+PATHS = {
+    "openapi.json": "/openapi.json",
+    "openapi-3.2.json": "/openapi-3.2.json",
+    "console.json": "/console/api/openapi.json",
+}
+
+
+def published(name: str) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads((PUBLISHED / name).read_text())
+    return document
+
+
+def operations(document: dict[str, Any]) -> list[dict[str, Any]]:
+    return [each for path in document["paths"].values() for each in path.values()]
+
+
 @requirement("CHAT-41")
-@pytest.mark.parametrize("name", ["openapi.json", "openapi-3.2.json"])
+@pytest.mark.parametrize("name", PATHS)
 async def test_the_published_document_is_the_one_that_is_served(name: str) -> None:
-    async with running_service() as service:
-        served = (await service.http.get(f"/{name}")).json()
-    assert json.loads((PUBLISHED / name).read_text()) == served, "run: make openapi"
+    async with running_service(settings={"server": {"console": True}}) as service:
+        served = (await service.http.get(PATHS[name])).json()
+    assert published(name) == served, "run: make openapi"
 
 
-def test_the_3_1_document_is_valid() -> None:
-    OpenAPIV31SpecValidator(json.loads((PUBLISHED / "openapi.json").read_text())).validate()
+@pytest.mark.parametrize("name", ["openapi.json", "openapi-no-stream.json", "console.json"])
+def test_the_3_1_documents_are_valid(name: str) -> None:
+    OpenAPIV31SpecValidator(published(name)).validate()
+
+
+@requirement("LIB-40")
+async def test_the_console_has_a_document_of_its_own_where_it_is_served() -> None:
+    public, console = published("openapi.json"), published("console.json")
+    assert {each["tags"][0] for each in operations(console)} == {"console"}
+    assert not public["paths"].keys() & console["paths"].keys()
+    assert [path for path in public["paths"] if path.startswith("/console/")] == [
+        "/console/api/approvals",
+        "/console/api/approvals/{id}",
+    ]
+    assert all(path.startswith("/console/api/") for path in console["paths"])
+    assert "GateMap" in console["components"]["schemas"]
+    assert "GateMap" not in public["components"]["schemas"]
+    async with running_service(settings={"server": {"console": False}}) as service:
+        assert (await service.http.get(PATHS["console.json"])).status_code == 404
+        assert (await service.http.get("/openapi.json")).json() == public
+
+
+@requirement("LIB-40")
+def test_the_document_without_the_stream_lacks_nothing_else() -> None:
+    whole, rest = published("openapi.json"), published("openapi-no-stream.json")
+    del whole["paths"]["/engine/chat"]
+    whole["tags"] = [tag for tag in whole["tags"] if tag["name"] != "chat"]
+    assert rest == whole
+
+
+def test_the_command_names_every_document() -> None:
+    assert [*DOCUMENTS] == [*_DOCUMENTS]
+
+
+@requirement("LIB-41")
+def test_an_item_of_the_stream_is_the_data_of_an_event_for_generators_and_the_event_for_validators() -> None:
+    content = [
+        published(name)["paths"]["/engine/chat"]["post"]["responses"]["200"]["content"]["text/event-stream"]
+        for name in ("openapi.json", "openapi-3.2.json")
+    ]
+    of_generators = {"schema": {"$ref": "#/components/schemas/ChatEventData"}}
+    assert content == [of_generators, {"itemSchema": {"$ref": "#/components/schemas/ChatEvent"}}]
 
 
 @pytest.mark.parametrize("key", [OPERATOR_KEY, KEY])
 async def test_what_readiness_says_keeps_the_published_schema(key: str) -> None:
-    document = json.loads((PUBLISHED / "openapi.json").read_text())
-    resource: Resource[Any] = Resource.from_contents(document, default_specification=DRAFT202012)
-    registry: Registry[Any] = Registry().with_resource("urn:wicketgate", resource)
     name = "ReadinessDetails" if key == OPERATOR_KEY else "Readiness"
     async with running_service(upstreams=[FileServer()]) as service:
         said = (await service.http.get("/readyz", headers={"Authorization": f"Bearer {key}"})).json()
-    Draft202012Validator({"$ref": f"urn:wicketgate#/components/schemas/{name}"}, registry=registry).validate(said)
-    assert document["paths"]["/readyz"]["get"]["security"] == [{}, {"bearer": []}]
+    validator("openapi.json", name).validate(said)
+    assert published("openapi.json")["paths"]["/readyz"]["get"]["security"] == [{}, {"bearer": []}]
 
 
-def event_validator(name: str) -> Draft202012Validator:
-    document = json.loads((PUBLISHED / name).read_text())
-    resource: Resource[Any] = Resource.from_contents(document, default_specification=DRAFT202012)
+def validator(name: str, schema: str = "ChatEvent") -> Draft202012Validator:
+    resource: Resource[Any] = Resource.from_contents(published(name), default_specification=DRAFT202012)
     registry: Registry[Any] = Registry().with_resource("urn:wicketgate", resource)
-    return Draft202012Validator({"$ref": "urn:wicketgate#/components/schemas/ChatEvent"}, registry=registry)
+    return Draft202012Validator({"$ref": f"urn:wicketgate#/components/schemas/{schema}"}, registry=registry)
 
 
 async def streams() -> list[Frame]:
@@ -62,24 +116,26 @@ async def streams() -> list[Frame]:
         return good + await service.chat()
 
 
-@requirement("CHAT-26", "CHAT-41")
+@requirement("CHAT-26", "CHAT-41", "LIB-41")
 async def test_every_event_on_the_wire_keeps_the_published_schema() -> None:
     seen = await streams()
     assert {event for event, _ in seen} == {"text-delta", "tool-call", "tool-result", "done", "error"}
-    typed, raw = event_validator("openapi.json"), event_validator("openapi-3.2.json")
+    typed, raw, item = (
+        validator("openapi.json"),
+        validator("openapi-3.2.json"),
+        validator("openapi.json", "ChatEventData"),
+    )
     for event, data in seen:
         typed.validate({"event": event, "data": data})
         raw.validate({"event": event, "data": json.dumps(data)})
+        item.validate(data)
     assert not typed.is_valid({"event": "done", "data": {"finish_reason": "stop"}})
     assert not typed.is_valid({"event": "tool-result", "data": {"id": "a", "output": "x", "error": "y"}})
 
 
 @requirement("CHAT-41")
 async def test_the_document_refuses_what_the_service_refuses() -> None:
-    document = json.loads((PUBLISHED / "openapi.json").read_text())
-    resource: Resource[Any] = Resource.from_contents(document, default_specification=DRAFT202012)
-    registry: Registry[Any] = Registry().with_resource("urn:wicketgate", resource)
-    request = Draft202012Validator({"$ref": "urn:wicketgate#/components/schemas/ChatRequest"}, registry=registry)
+    request = validator("openapi.json", "ChatRequest")
     assert request.is_valid(chat_body())
     empty: dict[str, Any] = {"messages": [], "metadata": {}}
     for bad in (chat_body(correlation_id=""), chat_body(trigger="cron"), empty):
@@ -94,10 +150,7 @@ def messages_of(**fields: Any) -> dict[str, Any]:
 @requirement("CHAT-107")
 @pytest.mark.parametrize("fields", [{}, {"tool_call_id": None}, {"tool_call_id": ""}])
 async def test_a_tool_message_without_its_call_is_refused_by_document_and_service(fields: dict[str, Any]) -> None:
-    document = json.loads((PUBLISHED / "openapi.json").read_text())
-    resource: Resource[Any] = Resource.from_contents(document, default_specification=DRAFT202012)
-    registry: Registry[Any] = Registry().with_resource("urn:wicketgate", resource)
-    request = Draft202012Validator({"$ref": "urn:wicketgate#/components/schemas/ChatRequest"}, registry=registry)
+    request = validator("openapi.json", "ChatRequest")
     assert request.is_valid(messages_of(tool_call_id="c1"))
     assert not request.is_valid(messages_of(**fields))
     with pytest.raises(InvalidRequest):
@@ -105,21 +158,21 @@ async def test_a_tool_message_without_its_call_is_refused_by_document_and_servic
 
 
 @requirement("OPS-152")
-@pytest.mark.parametrize("name", ["openapi.json", "openapi-3.2.json"])
+@pytest.mark.parametrize("name", DOCUMENTS)
 def test_the_document_says_where_it_is_served_under_which_licence_and_groups_its_paths(name: str) -> None:
-    document = json.loads((PUBLISHED / name).read_text())
+    document = published(name)
     assert document["servers"] == [{"url": "/"}]
     assert document["info"]["license"] == {"name": "Apache 2.0", "identifier": "Apache-2.0"}
     assert all(tag["description"] for tag in document["tags"])
     declared = {tag["name"] for tag in document["tags"]}
-    operations = [each for path in document["paths"].values() for each in path.values()]
-    assert {tag for each in operations for tag in each["tags"]} == declared
-    assert all(len(each["tags"]) == 1 and each["summary"] and each["description"] for each in operations)
+    found = operations(document)
+    assert {tag for each in found for tag in each["tags"]} == declared
+    assert all(len(each["tags"]) == 1 and each["summary"] and each["description"] for each in found)
 
 
 @requirement("OPS-153")
 async def test_the_operations_refuse_what_their_document_refuses_and_no_more() -> None:
-    paths = json.loads((PUBLISHED / "openapi.json").read_text())["paths"]
+    paths = published("openapi.json")["paths"]
     search = {each["name"]: each["schema"] for each in paths["/operations"]["get"]["parameters"]}
     assert list(search) == ["query", "namespace", "cursor", "limit"]
     [name] = paths["/operations/schema"]["get"]["parameters"]
@@ -151,13 +204,13 @@ def test_objects_whose_properties_are_not_known_are_published_as_open() -> None:
             for part in node:
                 yield from objects(part)
 
-    document = json.loads((PUBLISHED / "openapi.json").read_text())
+    document = published("openapi.json")
     found = list(objects(document))
     assert found
     assert [of for of in found if "properties" not in of and "additionalProperties" not in of] == []
 
 
 def test_a_parameter_without_which_nothing_is_answered_is_published_as_required() -> None:
-    document = json.loads((PUBLISHED / "openapi.json").read_text())
+    document = published("openapi.json")
     [name] = document["paths"]["/operations/schema"]["get"]["parameters"]
     assert (name["name"], name["required"]) == ("name", True)
