@@ -13,7 +13,8 @@ from wicketgate.engine.events import ToolFailure, ToolOutput, text_for_model
 from wicketgate.engine.limits import Interruption
 from wicketgate.engine.tool_rounds import EngineLimits, LoopGuard, ToolRounds
 from wicketgate.faces.gateway import GatewayFace
-from wicketgate.gateway.options import CallPolicy, RetryPolicy, RuntimeOptions, RuntimePolicies
+from wicketgate.gateway.call_policy import CallPolicy, RetryPolicy
+from wicketgate.gateway.options import RuntimeOptions, RuntimePolicies
 from wicketgate.gateway.plugin_chain import GLOBAL, Installed, PluginChain
 from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.models.provider import Message, ToolCall

@@ -29,7 +29,8 @@ from wicketgate.fleet.breaker import BreakerPolicy
 from wicketgate.fleet.member import Member, MultiplexUpstream, UpstreamLimits
 from wicketgate.gateway.audit import Attached, Auditor, AuditRecord
 from wicketgate.gateway.call_memory import arguments_digest
-from wicketgate.gateway.options import CallPolicy, RetryPolicy, RuntimeOptions, RuntimePolicies
+from wicketgate.gateway.call_policy import CallPolicy, RetryPolicy
+from wicketgate.gateway.options import RuntimeOptions, RuntimePolicies
 from wicketgate.gateway.plugin_chain import GLOBAL, Installed, PluginChain
 from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.plugin_api import Block, Plugin, Request, Result, SecurityPlugin

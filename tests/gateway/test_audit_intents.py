@@ -19,7 +19,7 @@ from wicketgate.access.policy import AccessPolicy, AccessRule
 from wicketgate.errors import Forbidden, UpstreamError
 from wicketgate.gateway import audited_call
 from wicketgate.gateway.audit import AuditRecord
-from wicketgate.gateway.options import CallPolicy, RetryPolicy
+from wicketgate.gateway.call_policy import CallPolicy, RetryPolicy
 from wicketgate.plugin_api import Continue, MiddlewarePlugin, PluginConfig, Request
 from wicketgate.ports import CallContext, PendingCall
 from wicketgate.upstreams.embedded import StubUpstream

@@ -24,9 +24,10 @@ from wicketgate.errors import (
 from wicketgate.fleet.breaker import BreakerPolicy
 from wicketgate.fleet.member import Member, MultiplexUpstream, UpstreamLimits
 from wicketgate.gateway.audited_call import AuditedCall
+from wicketgate.gateway.call_policy import CallPolicy, RetryPolicy
 from wicketgate.gateway.calls import CalledTool, Calls
 from wicketgate.gateway.kept_calls import plain, raised
-from wicketgate.gateway.options import CallPolicy, RetryPolicy, RuntimePolicies
+from wicketgate.gateway.options import RuntimePolicies
 from wicketgate.gateway.snapshot import Snapshot
 from wicketgate.ports import CallContext, InputAnswers, SilentCaller
 from wicketgate.storage.memory import MemoryStore

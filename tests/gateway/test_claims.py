@@ -10,7 +10,8 @@ from tests.gateway.test_audit import OWNER, SCHEMA
 from tests.support.requirement import requirement
 from tests.support.runtimes import refreshed
 from wicketgate.errors import ArgsInvalid, NotAdmitted, UpstreamLost, UpstreamUnavailable
-from wicketgate.gateway.options import CallPolicy, RetryPolicy, RuntimeOptions, RuntimePolicies
+from wicketgate.gateway.call_policy import CallPolicy, RetryPolicy
+from wicketgate.gateway.options import RuntimeOptions, RuntimePolicies
 from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.ports import CallContext
 from wicketgate.upstreams.embedded import StubUpstream

@@ -14,7 +14,8 @@ from wicketgate.errors import Forbidden, HydrateFailed, UpstreamRefused
 from wicketgate.faces.namespaced import NamespacedFace
 from wicketgate.faces.surface import Refusal
 from wicketgate.fleet.member import MultiplexUpstream
-from wicketgate.gateway.options import CallPolicy, RuntimeOptions, RuntimePolicies
+from wicketgate.gateway.call_policy import CallPolicy
+from wicketgate.gateway.options import RuntimeOptions, RuntimePolicies
 from wicketgate.gateway.plugin_chain import GLOBAL, Installed, PluginChain
 from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.plugin_api import (

@@ -28,8 +28,9 @@ from wicketgate.errors import (
 )
 from wicketgate.fleet.member import MultiplexUpstream
 from wicketgate.gateway.archive import Execution
+from wicketgate.gateway.call_policy import CallPolicy, RetryPolicy
 from wicketgate.gateway.calls import DryRun
-from wicketgate.gateway.options import CallPolicy, RetryPolicy, RuntimeOptions, RuntimePolicies
+from wicketgate.gateway.options import RuntimeOptions, RuntimePolicies
 from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.ports import Artifact, CallContext, PendingCall, PutOutcome
 from wicketgate.results.envelope import ResultEnvelope

@@ -13,8 +13,9 @@ from wicketgate.access.policy import AccessPolicy, AccessRule
 from wicketgate.errors import GatewayError, HydrateFailed, RateLimited, ViewFailed
 from wicketgate.fleet.member import MultiplexUpstream
 from wicketgate.gateway.audit import Attached, Auditor
+from wicketgate.gateway.call_policy import CallPolicy
 from wicketgate.gateway.calls import DryRun
-from wicketgate.gateway.options import CallPolicy, RuntimeOptions, RuntimePolicies
+from wicketgate.gateway.options import RuntimeOptions, RuntimePolicies
 from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.ports import CallContext, PendingCall
 from wicketgate.upstreams.embedded import StubUpstream

@@ -23,7 +23,8 @@ from wicketgate.faces.transparent import TransparentFace
 from wicketgate.fleet.features import FeatureList, FeatureSupport
 from wicketgate.fleet.member import MultiplexUpstream
 from wicketgate.gateway.audit import Attached, Auditor
-from wicketgate.gateway.options import CallPolicy, RuntimeOptions, RuntimePolicies
+from wicketgate.gateway.call_policy import CallPolicy
+from wicketgate.gateway.options import RuntimeOptions, RuntimePolicies
 from wicketgate.gateway.plugin_chain import GLOBAL, Installed, PluginChain
 from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.plugins.filters import SecretsFilter

@@ -11,7 +11,8 @@ from wicketgate.access.policy import AccessPolicy, AccessRule
 from wicketgate.catalog.pins import PinPolicy, pin_all
 from wicketgate.errors import UpstreamUnavailable
 from wicketgate.fleet.member import Member, MultiplexUpstream
-from wicketgate.gateway.options import CallPolicy, RuntimeOptions, RuntimePolicies
+from wicketgate.gateway.call_policy import CallPolicy
+from wicketgate.gateway.options import RuntimeOptions, RuntimePolicies
 from wicketgate.gateway.plugin_chain import Installed, PluginChain
 from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.plugins.rewriting import ToolManager, ToolManagerConfig

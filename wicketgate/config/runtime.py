@@ -9,7 +9,8 @@ from wicketgate.config.lock_file import pin_policy
 from wicketgate.config.settings import Settings, StorageSettings, TaskSettings
 from wicketgate.config.settings.access import access_policy
 from wicketgate.config.words_file import words_in_force
-from wicketgate.gateway.options import CallPolicy, RetryPolicy, RuntimePolicies
+from wicketgate.gateway.call_policy import CallPolicy, RetryPolicy
+from wicketgate.gateway.options import RuntimePolicies
 from wicketgate.gateway.questions import place_of
 from wicketgate.gateway.running_calls import RunningLimits
 from wicketgate.storage.measures import StorageMeasures

@@ -38,8 +38,9 @@ from wicketgate.errors import (
 from wicketgate.fleet.member import Member, MultiplexUpstream
 from wicketgate.gateway.audited_call import AuditedCall
 from wicketgate.gateway.call_memory import result_key
+from wicketgate.gateway.call_policy import CallPolicy, with_fate
 from wicketgate.gateway.logins import Logins
-from wicketgate.gateway.options import CallPolicy, RuntimePolicies, with_fate
+from wicketgate.gateway.options import RuntimePolicies
 from wicketgate.gateway.plugin_chain import PluginChain
 from wicketgate.gateway.questions import PageRules, pages_of
 from wicketgate.gateway.quota import Quota
