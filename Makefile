@@ -19,7 +19,7 @@ CODE   := wicketgate app routers middleware examples bench conformance tests hat
 
 .DEFAULT_GOAL := help
 .PHONY: agents bench-beside bench-validators bench-workers fuzz-validation chaos conformance clients test-login
-.PHONY: help run test test-ways test-ways-short quick coverage explore lint types imports pytest format openapi picture pictures test-console bench-console bench-faces bench-catalog bench-pause bench-start bench-execute bench-engine bench-scaling bench-results bench-filters soak documents lock lock-conformance image test-image clean
+.PHONY: help run test test-ways test-ways-short quick coverage explore lint types imports pytest format openapi picture pictures test-console bench-console bench-faces bench-catalog bench-pause bench-start bench-execute bench-engine bench-scaling bench-results bench-filters soak documents lock lock-conformance image test-image release clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -189,6 +189,9 @@ image: ## build both images with docker, podman or buildah (BUILD_OPTIONS=...)
 
 test-image: $(BIN)/python ## build both images without a daemon and use them (root; docker/test.sh says what it takes)
 	@sh docker/test.sh
+
+release: $(VENV)/.dev ## version, wheel, source distribution, image, commit and tag, all checked (VERSION=0.2.0, IMAGE=no)
+	@sh release.sh $(VERSION)
 
 clean: ## remove what the other targets made
 	@rm -rf $(VENV) .coverage* .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

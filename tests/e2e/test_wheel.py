@@ -1,6 +1,7 @@
 """The wheel: one top-level package, and a program that runs in an environment without anything else, beside packages of
 its users."""
 
+import os
 import re
 import subprocess
 import sys
@@ -42,6 +43,9 @@ def built(source: Path, target: Path, kind: str) -> Path:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel of the checkout, or the one that is about to be released (``release.sh``)."""
+    if "WHEEL" in os.environ:
+        return Path(os.environ["WHEEL"])
     return built(ROOT, tmp_path_factory.mktemp("wheel"), "wheel")
 
 
