@@ -827,6 +827,26 @@ async def test_a_key_whose_claim_failed_is_free(host: Host, does: bool) -> None:
 
 
 @requirement("CHAT-140")
+async def test_claims_that_fail_while_the_store_is_unavailable_are_freed_by_one_task() -> None:
+    store = FailingStore(refused=["step"])
+    process = Process(store)
+    journal = StoredJournal(SharedRuns(store, process.id, BOUNDS), process)
+    tasks = len(asyncio.all_tasks())
+    store.lost = True  # the first claim is in the store, and its caller does not know it
+    with pytest.raises(JournalAway):
+        await journal.claim("a0", "run", "digest", "bob")
+    store.lost, store.unavailable = False, True
+    for number in range(1, 100):
+        with pytest.raises(JournalAway):
+            await journal.claim(f"a{number}", "run", "digest", "bob")
+    assert len(asyncio.all_tasks()) == tasks + 1
+    store.unavailable = False
+    await until(lambda: journal.find("a0"), lambda claim: claim is None)
+    assert (await journal.claim("a99", "run2", "digest", "bob")).mine
+    await journal.aclose()
+
+
+@requirement("CHAT-140")
 async def test_a_key_whose_claimant_has_left_is_free(host: Host) -> None:
     journal = await host.process()
     for moment in range(12):

@@ -155,6 +155,8 @@ class StoredJournal:
         self._live: dict[str, _Live] = {}
         self._claiming: dict[str, asyncio.Event] = {}
         self._doubted: set[str] = set()
+        self._look_again_at: dict[str, float] = {}
+        self._disowning = False
         self._tasks: set[asyncio.Task[Any]] = set()
         self._abandoned: asyncio.Queue[Abandoned] = asyncio.Queue()
         self._takers = 0
@@ -193,7 +195,10 @@ class StoredJournal:
             raise
         except BaseException:
             self._doubted.add(name)
-            self._begin(self._disown(name))
+            self._look_again_at[name] = asyncio.get_running_loop().time() + _LATE_S
+            if not self._disowning:
+                self._disowning = True
+                self._begin(self._disown())
             raise
         if isinstance(run, HeldRun):
             self._hold(run)
@@ -209,16 +214,23 @@ class StoredJournal:
             await self._runs.disown(name)
             self._doubted.discard(name)
 
-    async def _disown(self, name: str) -> None:
-        async def free() -> None:
-            async with self._turn(name):
-                await self._free(name)
-
-        await self._at_last(free)
-        await asyncio.sleep(_LATE_S)
-        if name not in self._live:
-            self._doubted.add(name)
-            await self._at_last(free)
+    async def _disown(self) -> None:
+        """Frees the names of claims that failed, when the store answers, and again when no step can arrive late. One
+        task for all, because an outage may leave thousands."""
+        while self._look_again_at:
+            for name, again_at in [*self._look_again_at.items()]:
+                again = asyncio.get_running_loop().time() >= again_at
+                if again and name not in self._live:
+                    self._doubted.add(name)
+                try:
+                    async with self._turn(name):
+                        await self._free(name)
+                except StoreUnavailable:
+                    break
+                if again and self._look_again_at[name] == again_at:
+                    del self._look_again_at[name]
+            await asyncio.sleep(_RETRY_S)
+        self._disowning = False
 
     async def find(self, name: str) -> Claim | None:
         await self._settled(name)
