@@ -113,7 +113,8 @@ def _of_storage(storage: StorageMeasures) -> Iterable[Metric]:
     yield _counter("storage_errors", "Steps of the store that failed, by kind.", ["kind"], errors)
     refused = "Steps not tried, since the store was locked or away."
     yield _counter("storage_refused", refused, [], [((), storage.refused)])
-    yield _gauge("storage_away", "1 while a shared store is away.", [], [((), int(storage.away))])
+    away = "1 while a shared store is away, or its file was removed."
+    yield _gauge("storage_away", away, [], [((), int(bool(storage.away)))])
     without = "Steps done without the store (open, partial) or refused (closed), by the kind of state."
     yield _counter("storage_without", without, ["state", "mode"], storage.fail.counts.items())
 

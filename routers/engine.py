@@ -96,7 +96,7 @@ def chat_endpoint(
             return _full(refused)
         except JournalAway:
             # Its store has said so, once and with the reason.
-            return _unavailable()
+            return _unavailable("The store of this service is unavailable, which a chat with an Idempotency-Key needs")
         revoke = None if identity.expires_at is None else partial(place.interruption.request, "revoked")
         _hand_over(request, revoke)
         meta = travelling(None, request.headers)
@@ -160,8 +160,7 @@ async def _leave(place: Place) -> None:
     place.leave()
 
 
-def _unavailable() -> Response:
-    message = "Agent Loop is not accepting requests"
+def _unavailable(message: str = "Agent Loop is not accepting requests") -> Response:
     return refuse(503, "engine_unavailable", message, headers=_LATER)
 
 

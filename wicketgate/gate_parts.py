@@ -93,12 +93,12 @@ class SharedState:
 
     def state(self) -> StorageState:
         """Returns how the store of ``storage.url`` is, as far as that can be told without asking it."""
-        fail = self.measures.fail
+        kind: Literal["memory", "sqlite"] = "sqlite" if self._is_sqlite else "memory"
+        away = self.measures.away
+        degraded = self.measures.fail.degraded(away=bool(away))
         if self._redis is None:
-            kind: Literal["memory", "sqlite"] = "sqlite" if self._is_sqlite else "memory"
-            return StorageState(kind, degraded=fail.degraded(away=False))
-        away = self._redis.trouble
-        return StorageState("redis", away, self._redis.shortfalls, fail.degraded(away=bool(away)))
+            return StorageState(kind, away, degraded=degraded)
+        return StorageState("redis", away, self._redis.shortfalls, degraded)
 
 
 class GateKeys:

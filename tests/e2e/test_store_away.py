@@ -18,13 +18,15 @@ from tests.support.locked_file import locked
 from tests.support.process import Program, program
 from tests.support.redis import RedisServer, redis_server
 from tests.support.requirement import requirement
-from tests.support.service import KEY, chat_body
+from tests.support.service import KEY, chat_body, frames
+from wicketgate.engine.journal import UNKEPT
 
 RUNS = 6
 STOP_BOUND_S = 30.0
 UNKEPT_S = 0.5
 """In this time the model says ten words to each run, and the store takes none of them."""
-STORES = ["a file that is locked", "a Redis that stands still", "a Redis that is gone"]
+FILES = ["a file that is locked", "a file that was removed"]
+STORES = [*FILES, "a Redis that stands still", "a Redis that is gone"]
 
 
 class TalkingModel:
@@ -80,9 +82,15 @@ class Store:
 
     @contextmanager
     def away(self) -> Iterator[None]:
-        if self._redis is None:
+        if self._kind == "a file that is locked":
             with locked(self._file):
                 yield
+        elif self._redis is None:
+            moved = self._file.rename(self._file.with_suffix(".moved"))
+            try:
+                yield
+            finally:
+                moved.rename(self._file)
         elif self._kind == "a Redis that is gone":
             self._redis.kill()
             yield
@@ -100,9 +108,10 @@ async def serving(
     folder: Path, kind: str, model: TalkingModel, drain_s: float
 ) -> AsyncIterator[tuple[Store, Program, str]]:
     async with AsyncExitStack() as stack:
-        redis = None if kind == STORES[0] else stack.enter_context(redis_server(folder / "redis"))
+        redis = None if kind in FILES else stack.enter_context(redis_server(folder / "redis"))
         store = Store(kind, folder, redis)
         settings = configuration(folder, model.url) | {"upstreams": [], "storage": {"url": store.url}}
+        settings["auth"]["keys"][0]["permissions"].append("ops:read")
         settings["server"] = {"drain_s": drain_s, "log_level": "info"}
         settings["engine"] = {"resume": {"grace_s": 0.2}}
         config = folder / "wicketgate.yaml"
@@ -111,20 +120,28 @@ async def serving(
         yield store, running, (await running.wait_for(READY)).group(1)
 
 
-async def read(url: str, key: str, begun: asyncio.Event) -> None:
+def client(url: str, key: str) -> httpx.AsyncClient:
     headers = {"Authorization": f"Bearer {KEY}", "Idempotency-Key": key}
-    async with (
-        httpx.AsyncClient(base_url=url, headers=headers, timeout=None, trust_env=False) as http,
-        http.stream("POST", "/engine/chat", json=chat_body()) as answer,
-    ):
+    return httpx.AsyncClient(base_url=url, headers=headers, timeout=None, trust_env=False)
+
+
+async def read(url: str, key: str, begun: asyncio.Event) -> str:
+    text = ""
+    async with client(url, key) as http, http.stream("POST", "/engine/chat", json=chat_body()) as answer:
         assert answer.status_code == 200
         async for piece in answer.aiter_text():
+            text += piece
             if "word" in piece:
                 begun.set()
+    return text
+
+
+def ends(text: str) -> list[tuple[str, Any]]:
+    return [frame for frame in frames(text) if frame[0] in ("done", "error")]
 
 
 @asynccontextmanager
-async def runs(url: str, model: TalkingModel, number: int) -> AsyncIterator[list[asyncio.Task[None]]]:
+async def runs(url: str, model: TalkingModel, number: int) -> AsyncIterator[list[asyncio.Task[str]]]:
     begun = [asyncio.Event() for _ in range(number)]
     reading = [asyncio.create_task(read(url, f"key-{count}", each)) for count, each in enumerate(begun)]
     try:
@@ -155,13 +172,51 @@ async def test_a_model_is_left_when_the_client_of_a_run_leaves_that_waits_for_it
         assert "Traceback" not in running.stdout + running.stderr
 
 
-@requirement("OPS-334")
+@requirement("OPS-334", "CHAT-28", "CHAT-78")
 @pytest.mark.parametrize("kind", STORES)
-async def test_a_stop_ends_in_time_while_runs_wait_for_their_store(tmp_path: Path, kind: str) -> None:
+async def test_a_stop_ends_in_time_and_every_stream_has_its_end_while_runs_wait_for_their_store(
+    tmp_path: Path, kind: str
+) -> None:
     async with TalkingModel() as model, asyncio.timeout(BOUND_S):
-        async with serving(tmp_path, kind, model, 1.0) as (store, running, url), runs(url, model, RUNS):
+        async with serving(tmp_path, kind, model, 1.0) as (store, running, url), runs(url, model, RUNS) as reading:
             with store.away():
                 await asyncio.sleep(UNKEPT_S)  # the runs wait for their store by now
                 running.process.send_signal(signal.SIGTERM)
+                read = await asyncio.gather(*reading)
                 assert await running.ended(STOP_BOUND_S + 1) == 0
         assert "Traceback" not in running.stdout + running.stderr
+    for text in read:
+        ((event, data),) = ends(text)
+        assert (event, data["finish_reason"]) == ("done", "cancelled")
+
+
+@requirement("CHAT-126", "CHAT-114", "EXEC-43")
+async def test_a_run_whose_file_was_removed_ends_with_an_error_and_the_operator_learns_why(tmp_path: Path) -> None:
+    async with (
+        TalkingModel() as model,
+        asyncio.timeout(BOUND_S),
+        serving(tmp_path, FILES[1], model, 1.0) as (store, running, url),
+        runs(url, model, 2) as reading,
+        client(url, "new") as http,
+    ):
+        with store.away():
+            read = await asyncio.gather(*reading)
+            await model.until_listeners(0)
+            refused = await http.post("/engine/chat", json=chat_body())
+            ready = await http.get("/readyz")
+        again = await http.post("/engine/chat", json=chat_body(), headers={"Idempotency-Key": "key-0"})
+        assert await running.stop() == 0
+    for text in read:
+        assert text.endswith(UNKEPT.decode())
+        assert len(ends(text)) == 1
+    assert (refused.status_code, refused.json()["code"]) == (503, "engine_unavailable")
+    assert "store" in refused.json()["message"]
+    assert str(tmp_path) not in refused.text
+    assert ready.status_code == 200
+    assert "put it back" in ready.json()["storage"]["away"]
+    # Put back, the run has what was shown, what was said until its end here, and one end.
+    shown = [frame for frame in frames(read[0]) if frame[0] == "text-delta"]
+    assert frames(again.text)[: len(shown)] == shown
+    assert [event for event, _ in ends(again.text)] == ["error"]
+    lines = [line["message"] for line in running.logs()]
+    assert len([line for line in lines if "runs cannot be kept or read" in line]) == 1

@@ -13,6 +13,8 @@ LOST = encode(ErrorEvent(ProviderError.code, ProviderError.safe_message))
 LOST_IN_TOOL = encode(
     ErrorEvent(ToolError.code, "The process that ran a tool for this chat ended, and the chat was not gone on with.")
 )
+UNKEPT = encode(ErrorEvent(ToolError.code, "The store of this service is unavailable, so this chat could not go on."))
+"""The end of a stream whose run waits for its store, and is not waited for any more."""
 _CALLED = b"event: tool-call\n"
 
 FATE_UNKNOWN = (
@@ -69,6 +71,11 @@ class JournalAway(Exception):
 
 class Follower(Protocol):
     """One reader's position in a run."""
+
+    @property
+    def lost(self) -> bytes:
+        """The end that a reader gets if the run came to none: the error that says why."""
+        ...
 
     async def next(self) -> Sequence[Entry]:
         """The entries since the last call, at least one; none at the end of the run.

@@ -19,7 +19,7 @@ from wicketgate.access.shares import ShareRefused
 from wicketgate.engine.checkpoint import Recorder, RunState, Saved, read_parts
 from wicketgate.engine.contract import ChatRequest, InvalidRequest, OnDisconnect, call_context
 from wicketgate.engine.events import Done, Event, ToolFailure, ToolOutput, encode, is_end
-from wicketgate.engine.journal import LOST, Abandoned, Claim, EventsGone, Follower, Journal, JournalAway, lost_events
+from wicketgate.engine.journal import Abandoned, Claim, EventsGone, Follower, Journal, JournalAway, lost_events
 from wicketgate.engine.limits import DetachedRuns, Interrupted, Interruption, Place, StreamLimit
 from wicketgate.engine.loop import Engine
 from wicketgate.log_text import correlation_id
@@ -35,6 +35,8 @@ MAX_READERS = 8
 _FINDING_PLACES = 16
 """Runs of other processes that look for a place here at once."""
 _TRY_AGAIN_S = 1.0
+_LAST_EVENTS_S = 0.5
+"""The wait of an interrupted run for its journal. Connections are cut a second behind the drain."""
 
 _CANCELLED = encode(Done("cancelled", Usage()))
 _STATE_BYTES = 4 * 1024 * 1024
@@ -67,9 +69,12 @@ class Resumption:
 class RunReader:
     """One client's view of a run: encoded events with ids, from its position to the end."""
 
-    def __init__(self, run_id: str, follower: Follower, held: AsyncExitStack, ends_with_run: bool) -> None:
+    def __init__(
+        self, run_id: str, follower: Follower, place: Place, held: AsyncExitStack, ends_with_run: bool
+    ) -> None:
         """*ends_with_run*: the key of this reader is that of the run, which goes on; the end of the key ends both."""
         self.ends_with_run = ends_with_run
+        self._place = place
         self._run_id = run_id.encode()
         self._follower = follower
         self._held = held
@@ -92,10 +97,13 @@ class RunReader:
                 event = entries[-1].event
                 yield b"".join(b"id: %b-%d\n%b" % (self._run_id, entry.position, entry.event) for entry in entries)
             if not is_end(event):
-                log.error("stream failed: the run was lost")
-                yield LOST
+                # Without an id: it is no event of the run.
+                if self._place.interruption.reason is not None:
+                    yield _CANCELLED
+                else:
+                    log.error("stream failed: the run was lost")
+                    yield self._follower.lost
         except Interrupted:
-            # Without an id: it is no event of the run.
             if self._interruption.reason == "revoked" and not is_end(event):
                 yield _CANCELLED
 
@@ -106,33 +114,39 @@ class RunReader:
 
 class _Writing:
     """The batches of a run on their way into its journal, one behind the other. An interruption ends the wait for the
-    journal, so that the engine can end its model and its tools; what the run has said is written all the same."""
+    journal, so that the engine can end its model and its tools. What the run has said is written all the same, but its
+    readers wait for that no longer than ``_LAST_EVENTS_S``."""
 
     def __init__(self, journal: Journal, name: str, interruption: Interruption) -> None:
         self._journal = journal
         self._name = name
         self._interruption = interruption
-        self._under_way: asyncio.Task[None] | None = None
+        self._under_way: set[asyncio.Task[None]] = set()
+        self._give_up_at = float("inf")
 
     async def append(self, events: Sequence[bytes], completed: Sequence[str], part: bytes) -> None:
         """Raises JournalAway."""
         await self.settled()
-        self._under_way = asyncio.create_task(self._journal.append(self._name, events, completed, part))
+        batch = asyncio.create_task(self._journal.append(self._name, events, completed, part))
+        self._under_way.add(batch)
         if self._interruption.reason is None:
             with suppress(Interrupted):
-                await self._interruption.wait(asyncio.shield(self._under_way))
-                self._under_way = None
+                await self._interruption.wait(asyncio.shield(batch))
+                self._under_way.clear()
 
     async def settled(self) -> None:
-        """Wait until all is written. Raises JournalAway."""
-        if self._under_way is not None:
-            await self._under_way
-            self._under_way = None
+        """Wait until all is written; only an interruption leaves something to wait for. Raises JournalAway."""
+        if not self._under_way:
+            return
+        now = asyncio.get_running_loop().time()
+        self._give_up_at = min(self._give_up_at, now + _LAST_EVENTS_S)
+        done, self._under_way = await asyncio.wait(self._under_way, timeout=max(self._give_up_at - now, 0.0))
+        for batch in done:
+            batch.result()
 
     async def aclose(self) -> None:
-        """Write nothing more."""
-        if self._under_way is not None:
-            await end_tasks(self._under_way)
+        """Leave what is not written to the journal, which writes it when it can."""
+        await end_tasks(*self._under_way)
 
 
 class KeyedRuns:
@@ -199,7 +213,7 @@ class KeyedRuns:
             self._begin(self._run(name, saved, place), claim.run_id)
         # A run that begins here has not set its identity yet.
         own = claim.mine or (name in self._running and place.identity.key_id == identity.key_id)
-        return RunReader(claim.run_id, follower, held, own)
+        return RunReader(claim.run_id, follower, place, held, own)
 
     async def take_over(self, standing: Standing = always_good) -> None:
         """Go on with the runs that other processes have left, until cancelled. *standing* is asked for the identity of
@@ -327,8 +341,8 @@ class KeyedRuns:
                         await asyncio.sleep(0)  # a model that never waits must leave the loop to others
                 await writing.settled()
                 watching.cancel()
-        except* JournalAway:
-            log.warning("a run ends here: another process has it now")
+        except* JournalAway as away:
+            log.warning("a run ends here: %s", away.exceptions[0])
         except* Exception:
             # The last boundary of this task. Readers find no end in the journal, and report that.
             log.exception("a run was lost")

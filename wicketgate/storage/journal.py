@@ -19,12 +19,12 @@ from typing import Any
 from wicketgate.access.shares import ShareRefused
 from wicketgate.engine.checkpoint import fate
 from wicketgate.engine.events import is_end, join_texts
-from wicketgate.engine.journal import Abandoned, Claim, Entry, EventsGone, Follower, JournalAway
+from wicketgate.engine.journal import LOST, UNKEPT, Abandoned, Claim, Entry, EventsGone, Follower, JournalAway
 from wicketgate.errors import NotAdmitted
 from wicketgate.storage.core import DamagedRow
 from wicketgate.storage.process import Process
 from wicketgate.storage.runs import Batch, HeldRun, SharedRuns, Taken
-from wicketgate.storage.store import LOOK_S, MARK_S, Changed, StoreUnavailable
+from wicketgate.storage.store import LOOK_S, MARK_S, Changed, StoreRemoved, StoreUnavailable
 from wicketgate.task_end import end_tasks
 
 log = logging.getLogger("wicketgate.engine")
@@ -437,11 +437,21 @@ class StoredJournal:
                 await self._finish(name, live)
 
     async def _write_at_last(self, live: _Live, batch: Batch) -> None:
-        """Writes *batch*, when the store is back if it is unavailable. Raises JournalAway."""
-        try:
-            await self._write(live, batch)
-        except StoreUnavailable:
-            await self._at_last(partial(self._flush, live))
+        """Writes *batch*, when the store is back if it is unavailable. Raises JournalAway, also if the file of the
+        store has been removed for the lifetime of a mark: it may never be back."""
+        live.waiting.append(batch)
+        give_up_at = float("inf")
+        now = asyncio.get_running_loop().time
+        while True:
+            try:
+                return await self._flush(live)
+            except StoreRemoved:
+                give_up_at = min(give_up_at, now() + MARK_S)
+                if now() >= give_up_at:
+                    raise JournalAway("the file of the store was removed") from None
+            except StoreUnavailable:
+                give_up_at = float("inf")
+            await asyncio.sleep(_RETRY_S)
 
     async def _write(self, live: _Live, batch: Batch) -> None:
         """Raises JournalAway, and StoreUnavailable: then *batch* is written with the next one."""
@@ -516,6 +526,11 @@ class _Follower:
         self._live = live
         self._go_elsewhere = go_elsewhere
         self._changed: Changed | None = None
+        self._unavailable = False
+
+    @property
+    def lost(self) -> bytes:
+        return UNKEPT if self._unavailable or (self._live is not None and self._live.pending) else LOST
 
     async def next(self) -> Sequence[Entry]:
         live = self._live
@@ -563,6 +578,7 @@ class _Follower:
             except StoreUnavailable:
                 give_up_at = min(give_up_at, now() + MARK_S)
                 if now() >= give_up_at:
+                    self._unavailable = True
                     return ()
                 await asyncio.sleep(_RETRY_S)
 

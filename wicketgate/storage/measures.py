@@ -14,15 +14,16 @@ ERROR_KINDS = ("busy", "full", "gone", "readonly", "damaged", "away", "late", "d
 
 class StorageMeasures:
     """*waits*: how long callers waited for the store. *errors* counts by ``ERROR_KINDS``, *refused* counts the callers
-    that were refused at once, because it was locked or away a moment before. *away*: a shared store is not there.
-    *fail* decides what comes in place of a step that failed, and counts it."""
+    that were refused at once, because it was locked or away a moment before. *away*: why a shared store, or its file,
+    is not there, as the end of a sentence; empty while it is. *fail* decides what comes in place of a step that failed,
+    and counts it."""
 
     def __init__(self, fail: FailModes | None = None) -> None:
         self.fail = fail or FailModes()
         self.waits = Durations()
         self.errors: Counter[str] = Counter()
         self.refused = 0
-        self.away = False
+        self.away = ""
 
 
 def without_level(fail: FailModes, kind: StateKind) -> int:
@@ -35,9 +36,8 @@ def without_level(fail: FailModes, kind: StateKind) -> int:
 
 @dataclass(frozen=True, slots=True)
 class StorageState:
-    """*away*: why a shared store is not there, as the end of a sentence; empty while it is. *shortfalls*: lines on what
-    it does not promise, each with the setting that mends it. *degraded*: the kinds of state that do without it now, and
-    how."""
+    """*away*: as in ``StorageMeasures``. *shortfalls*: lines on what the store does not promise, each with the setting
+    that mends it. *degraded*: the kinds of state that do without it now, and how."""
 
     kind: Literal["memory", "sqlite", "redis"]
     away: str = ""

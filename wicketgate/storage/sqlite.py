@@ -14,9 +14,9 @@ from wicketgate.storage.core import SCHEMA, Core, DamagedRow
 from wicketgate.storage.measures import StorageMeasures
 from wicketgate.storage.memory import CoreStore
 from wicketgate.storage.signals import Waiter
-from wicketgate.storage.sqlite_file import check, connect, explain, prepare, statements
+from wicketgate.storage.sqlite_file import check, connect, explain, kind_of, prepare, statements
 from wicketgate.storage.sqlite_writer import SQLiteReader, SQLiteWriter
-from wicketgate.storage.store import LOOK_S, StoreUnavailable
+from wicketgate.storage.store import LOOK_S, StoreRemoved, StoreUnavailable
 from wicketgate.task_end import end_tasks
 
 T = TypeVar("T")
@@ -96,7 +96,8 @@ class SqliteStore(CoreStore):
             self._writer.measures.errors["damaged"] += 1
             raise
         except sqlite3.Error as error:
-            raise StoreUnavailable(f"the storage file {explain(error)}") from error
+            failed = StoreRemoved if kind_of(error) == "gone" else StoreUnavailable
+            raise failed(f"the storage file {explain(error)}") from error
 
 
 def _make_tables(disk: sqlite3.Connection) -> None:

@@ -101,9 +101,11 @@ class Gate:
         try:
             yield
             self._refused_until, self._reported = float("-inf"), ""
+            self._measures.away = ""
         except sqlite3.Error as error:
             kind = kind_of(error)
             self._measures.errors[kind] += 1
+            self._measures.away = explain(error) if kind == "gone" else ""
             if kind not in ("busy", self._reported):
                 self._reported = kind
                 log.error("the storage file %s", explain(error))

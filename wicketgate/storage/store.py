@@ -27,6 +27,10 @@ LISTED = 10_000
 Scope = Literal["owner", "all"]
 
 
+class StoreRemoved(StoreUnavailable):
+    """Raised if the file of the store was removed or replaced, so that it is not back before an operator acts."""
+
+
 class Conflict(Exception):
     """Raised if a condition of a step did not hold; nothing was written. *at* is the index of the operation, -1 for the
     fence."""

@@ -182,14 +182,14 @@ class RedisLink:
             self._warm = False
             log.error("%s %s; nothing is kept there until it is back", self.place, explain(trouble))
             self._look_now.set()
-        self.measures.away = self._presence.trouble is not None
+        self.measures.away = self.trouble
 
     def _answered(self) -> None:
         since = self._presence.since
         if self._presence.answered():
             self.measures.fail.back()
             log.info("%s is back after %.1f s", self.place, asyncio.get_running_loop().time() - since)
-        self.measures.away = False
+        self.measures.away = ""
 
     async def _watch(self) -> None:
         while True:
