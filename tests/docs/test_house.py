@@ -18,6 +18,22 @@ def test_each_path_of_the_map_exists(path: str) -> None:
     assert any([*top.glob(path.rstrip("/"))] for top in tops)
 
 
+def test_the_map_names_every_module_in_its_room() -> None:
+    named: dict[str, list[str]] = {}
+    rows = text_of("docs/house.md").partition("| room | question |")[2].partition("\n\n")[0].splitlines()[2:]
+    room = ""
+    for row in rows:
+        first, _, modules = (cell.strip() for cell in row.strip("|").split("|"))
+        room = first.strip("`") or room
+        named.setdefault(room, []).extend(modules.split())
+    there: dict[str, list[str]] = {}
+    for top in ("wicketgate", "app", "routers", "middleware"):
+        for path in sorted((ROOT / top).rglob("*.py")):
+            if path.stem not in ("__init__", "__main__"):
+                there.setdefault(f"{path.parent.relative_to(ROOT)}/", []).append(path.stem)
+    assert named == there
+
+
 def test_the_map_and_its_list_of_terms_stay_short() -> None:
     assert len(text_of("docs/house.md").split()) <= MOST_WORDS
     terms = text_of("docs/house.md").partition("## Terms")[2]
