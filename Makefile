@@ -15,10 +15,10 @@ endif
 VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
-CODE   := wicketgate app routers middleware examples bench conformance tests hatch_build.py
+CODE   := wicketgate app routers middleware examples bench conformance clients tests hatch_build.py
 
 .DEFAULT_GOAL := help
-.PHONY: agents bench-beside bench-validators bench-workers fuzz-validation chaos conformance clients test-login
+.PHONY: agents sdk bench-beside bench-validators bench-workers fuzz-validation chaos conformance clients test-login
 .PHONY: help run test test-ways test-ways-short quick coverage explore lint types imports pytest format openapi picture pictures test-console bench-console bench-faces bench-catalog bench-pause bench-start bench-execute bench-engine bench-scaling bench-results bench-filters soak documents lock lock-conformance image test-image release clean
 
 help: ## this list
@@ -157,6 +157,9 @@ clients: $(VENV)/.dev ## the clients that people use, through every face; wants 
 
 agents: $(VENV)/.dev ## the programs of examples/agents, each in its framework; wants package indexes
 	@$(BIN)/python -m conformance.run_agents
+
+sdk: $(VENV)/.dev ## generated SDKs and our clients, compiled strictly and against a gate; wants package indexes
+	@$(BIN)/python -m conformance.run_sdks
 
 test-login: $(VENV)/.dev ## the same clients log in at our door with a real issuer; wants package indexes (ARGS="ts1/* door")
 	@$(BIN)/python -m conformance.run_logins $(ARGS)

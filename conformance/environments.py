@@ -65,6 +65,17 @@ def node() -> Path:
     return _node_folder() / "bin" / "node"
 
 
+def npm() -> list[Path]:
+    """The command npm. Raises NotInstalled."""
+    return [node(), _node_folder() / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"]
+
+
+def install_project(name: str, project: Path) -> None:
+    """Builds the wheel of *project* in the environment *name* and installs it there. Raises NotInstalled."""
+    how = ["--no-deps", "--no-build-isolation", "--no-index", "--force-reinstall"]
+    _run(name, *_pip(python_of(name)), "install", *how, project)
+
+
 def modules_of(name: str) -> Path:
     """``node_modules`` of the project *name*. Raises NotInstalled."""
     folder = HOME / name
@@ -73,9 +84,8 @@ def modules_of(name: str) -> Path:
         folder.mkdir(parents=True)
         for file in (lock, lock.with_name("package.json")):
             shutil.copy(file, folder)
-        npm = _node_folder() / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
         quiet = ["--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"]
-        _run(name, node(), npm, "ci", *quiet, folder=folder)
+        _run(name, *npm(), "ci", *quiet, folder=folder)
         _done(folder, lock)
     return folder / "node_modules"
 

@@ -35,9 +35,11 @@ async def serving(line: Sequence[str | Path], folder: Path) -> AsyncIterator[str
         yield f"http://127.0.0.1:{port}/mcp"
 
 
-def configuration(folder: Path, upstreams: Sequence[Mapping[str, Any]], **sections: Any) -> Path:
-    """A configuration file with one key, ``KEY``, that may use all tools."""
-    auth = {"keys": [{"id": "conformance", "sha256": hash_key(KEY), "actor": "conformance"}]}
+def configuration(
+    folder: Path, upstreams: Sequence[Mapping[str, Any]], keys: Sequence[Mapping[str, Any]] = (), **sections: Any
+) -> Path:
+    """A configuration file with the key ``KEY``, which may use all tools, and *keys*."""
+    auth = {"keys": [{"id": "conformance", "sha256": hash_key(KEY), "actor": "conformance"}, *keys]}
     file = folder / "wicketgate.json"
     file.write_text(
         json.dumps(

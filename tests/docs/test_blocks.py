@@ -18,23 +18,14 @@ RUN_ELSEWHERE = {
     "docs/embedding.md": "tests/public/test_embedding_page.py",
     "docs/plugins.md": "tests/examples/test_plugin_package.py",
     "docs/guide/agents.md": "tests/examples/test_agents.py",
+    "docs/guide/sdks.md": "tests/docs/test_commands.py",
 }
 """Pages whose programs another test runs, in the same way: all blocks, or the only one."""
 NOT_READ = {
     "ini": "units of systemd, two beside each other; tests/e2e passes a socket as systemd does",
-    "js": "programs of agents, which make agents runs",
+    "js": "programs that make agents and make sdk run",
 }
 LANGUAGES = {"sh", "text", "yaml", "json", "toml", "python", *NOT_READ}
-
-# Parts of a program, by a word in them: what stands before them here.
-BEFORE = {
-    "gate.apply(other_settings)": """
-import asyncio
-from wicketgate import Identity, Settings
-settings = other_settings = Settings()
-identity = Identity("owner_1", ("tools:*",))
-""",
-}
 
 
 def ours(block: Block) -> bool:
@@ -46,10 +37,7 @@ def ours(block: Block) -> bool:
 
 CONFIGURATIONS = [block for block in blocks("yaml") if ours(block)]
 OTHER_YAML = [block for block in blocks("yaml") if not ours(block)]
-# The program that wants a running gate is run by test_commands.py.
-PROGRAMS = [
-    block for block in blocks("python") if block.page not in RUN_ELSEWHERE and "os.environ['URL']" not in block.text
-]
+PROGRAMS = [block for block in blocks("python") if block.page not in RUN_ELSEWHERE]
 
 
 @requirement("OPS-133")
@@ -104,10 +92,5 @@ def test_other_data_is_parsed(block: Block) -> None:
 @requirement("OPS-133")
 @pytest.mark.parametrize("block", PROGRAMS, ids=str)
 async def test_a_program_runs(block: Block, tmp_path: Path) -> None:
-    program = block.text
-    for word, before in BEFORE.items():
-        if word in program:
-            body = program.replace("async with", "async def main():\n  async with", 1).replace("\n    ", "\n      ")
-            program = f"{before}{body}\nasyncio.run(main())\n"
-    code, out, err = await outcome("-c", program, cwd=tmp_path)
+    code, out, err = await outcome("-c", block.text, cwd=tmp_path)
     assert code == 0, out + err

@@ -162,12 +162,12 @@ async def test_the_commands_of_a_page_run(page: str, service: Service, quick: Pa
     assert [text for text in SHOWN.get(page, []) if text not in shown] == [], shown
 
 
-@requirement("OPS-133")
+@requirement("OPS-133", "LIB-43")
 async def test_the_client_in_python_prints_an_answer(service: Service, tmp_path: Path) -> None:
-    (block,) = [block for block in blocks("python") if "os.environ['URL']" in block.text]
-    (tmp_path / "client.py").write_text(block.text)
-    env = {"URL": service.url, "KEY": service.keys["me"]}
-    assert "Asia/Tokyo" in await bash("python client.py", tmp_path, env)
+    (block,) = [block for block in blocks("python") if block.page == "docs/guide/sdks.md"]
+    (tmp_path / "chat.py").write_text(block.text)
+    env = {"GATE_URL": service.url, "GATE_KEY": service.keys["me"], "PYTHONPATH": str(ROOT / "clients" / "python")}
+    assert "Asia/Tokyo" in await bash("python chat.py", tmp_path, env)
 
 
 @requirement("OPS-133")
