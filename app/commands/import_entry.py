@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from pydantic import ValidationError
 
 from app.commands.import_tools import ALL_TOOLS, ToolChoice, from_lists
-from app.commands.import_values import Values, Variables, between_references
+from app.commands.import_variables import Values, Variables, between_references
 from wicketgate.config.settings import UpstreamSettings
 
 _URLS = ("url", "serverUrl", "httpUrl")

@@ -17,7 +17,7 @@ from app.clients import CLIENTS
 from app.commands.import_entry import ClientServer, ImportedServer, import_entry, is_this_gate
 from app.commands.import_files import ClientConfig, Machine, client_named, read_client_config
 from app.commands.import_tools import ALL_TOOLS
-from app.commands.import_values import Variables, Verbatim
+from app.commands.import_variables import Variables, Verbatim
 from app.commands.options import with_json
 from app.commands.output import bounded_line, count, printable
 from wicketgate.config.client_entries import legal_name
