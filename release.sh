@@ -27,7 +27,8 @@ trap undo EXIT
 trap 'exit 1' INT TERM
 
 sed -i "s/^## Unreleased$/## Unreleased\n\n## $version ($(date -u +%F))/" CHANGELOG.md
-sed -i "s/^version = \".*\"/version = \"$version\"/" pyproject.toml
+sed -i "s/^version = \".*\"/version = \"$version\"/" pyproject.toml clients/python/pyproject.toml
+sed -i "s/^  \"version\": \".*\"/  \"version\": \"$version\"/" clients/typescript/package.json
 make --no-print-directory openapi # installs anew as well: the documents name the installed version
 
 rm -rf dist
