@@ -67,7 +67,7 @@ _MODULES = {
     sections=_SECTIONS,
     modules=_MODULES,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="Each command says more: wicketgate COMMAND --help. Exit codes: 0 all is well; 1 refused or failed; 2 a "
+    epilog="For details: wicketgate COMMAND --help. Exit codes: 0 success; 1 refused or failed; 2 a "
     "mistake in the command line.",
 )
 @click.version_option(package_name="wicketgate")
@@ -78,7 +78,7 @@ def cli() -> None:
 _MOST_ACTORS = 5
 
 
-@cli.command(epilog=exit_codes({0: "stopped as asked", 1: "it could not start, or not stop in time"}))
+@cli.command(epilog=exit_codes({0: "stopped by a signal", 1: "it could not start, or could not stop in time"}))
 @with_served_config
 @click.option("--host", help="Address to listen on; overrides server.host.")
 @click.option("--port", type=click.IntRange(0, 65_535), help="Port to listen on, 0 for any; overrides server.port.")
@@ -88,7 +88,7 @@ _MOST_ACTORS = 5
     type=click.IntRange(1, 64),
     default=1,
     show_default=True,
-    help="Processes that serve the address together; more than one need a storage.url that they can share.",
+    help="Number of processes that serve the address; more than one need a storage.url that they can share.",
 )
 def serve(config: Path | None, host: str | None, port: int | None, watch: bool, workers: int) -> None:
     """Start the service: POST /engine/chat and /mcp.
@@ -122,21 +122,21 @@ def console(config: Path | None) -> None:
     click.echo(console_link(server.public_url.rstrip("/") or reachable(f"http://{host}:{server.port}"), None))
 
 
-@cli.command(epilog=exit_codes({0: "the client has left", 1: "it could not start"}))
+@cli.command(epilog=exit_codes({0: "the client closed stdin", 1: "it could not start"}))
 @with_served_config
 @click.option("--face", type=NearChoice(FACES), help="The face that the client sees; without it: mcp.face.")
 @click.option(
     "--cwd",
     "folder",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="Work in this folder: paths in the configuration are read from there.",
+    help="Work in this folder: relative paths in the configuration start there.",
 )
 @with_identity
 def mcp(config: Path | None, face: str | None, folder: Path | None, **who: Any) -> None:
     """Serve one face over stdin and stdout, for MCP clients that start their servers.
 
-    Logs go to stderr. Every call is made as --actor. auth.keys do not matter here: the client that starts this process
-    is trusted.
+    Logs go to stderr. Every call is made as --actor. auth.keys are ignored: the client that starts this process is
+    trusted.
     """
     from app.commands.mcp import serve_mcp
 
@@ -152,7 +152,7 @@ def mcp(config: Path | None, face: str | None, folder: Path | None, **who: Any) 
     epilog=exit_codes(
         {
             0: "every upstream is connected and all its tools can be used",
-            1: "something is missing or was left out, and is named",
+            1: "something is missing or was omitted; the output names it",
         }
     )
 )
@@ -160,12 +160,13 @@ def mcp(config: Path | None, face: str | None, folder: Path | None, **who: Any) 
 @click.option(
     "--model", is_flag=True, help="Also ask each configured model one tiny question, which may cost a little."
 )
-@click.option("--all", "everything", is_flag=True, help="Shorten no list: every tool, every fault.")
+@click.option("--all", "everything", is_flag=True, help="Show every tool and every fault, without shortening lists.")
 @with_json
 def check(config: Path | None, model: bool, everything: bool, as_json: bool) -> None:
     """Connect to every upstream, and report its state, its tools and what is missing.
 
-    Calls no tool. Reports each upstream as it connects on stderr, then tools, a table, and last what is wrong.
+    Calls no tool. Reports on stderr how each upstream connects, then prints tools, a table of the upstreams, and the
+    problems.
     """
     settings = load_settings(config)
     found = f"Valid: {count(len(settings.upstreams), 'upstream')}.{' Connecting ...' if settings.upstreams else ''}"
@@ -182,7 +183,7 @@ def _at_service(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @cli.command(
-    epilog=exit_codes({0: "logged in, and kept", 1: "refused, or the browser did not come back; the reason is named"})
+    epilog=exit_codes({0: "logged in", 1: "refused, or the browser did not return; the output has the reason"})
 )
 @click.argument("upstream")
 @click.option("--no-browser", is_flag=True, help="Only print the address of the page; open it yourself.")
@@ -191,7 +192,7 @@ def _at_service(command: Callable[..., Any]) -> Callable[..., Any]:
     "--port",
     type=click.IntRange(0, 65_535),
     default=0,
-    help="Port of 127.0.0.1 that the browser comes back to, for clients that are registered with one.",
+    help="Port of 127.0.0.1 for the browser's return, if the client is registered with one.",
 )
 @_at_service
 @with_config
@@ -249,8 +250,8 @@ def connections(as_json: bool, url: str | None, key: str | None, config: Path | 
 
 @cli.command(epilog=exit_codes({0: "the actor can call it", 1: "it cannot, or there is no such tool"}))
 @click.argument("tool")
-@click.option("--key", "key_id", help="The id of the key in auth.keys that would call.")
-@click.option("--actor", help="The actor that would call.  [default: the actor of auth.keys, if there is only one]")
+@click.option("--key", "key_id", help="The id of the caller's key in auth.keys.")
+@click.option("--actor", help="The actor of the caller.  [default: the actor of auth.keys, if there is only one]")
 @click.option(
     "--permission",
     "permissions",
@@ -275,7 +276,7 @@ def explain(tool: str, query: str, as_json: bool, config: Path | None, **who: An
 
 @cli.command(
     "lock",
-    epilog=exit_codes({0: "every tool is as accepted", 1: "a difference is open, or a server was silent"}),
+    epilog=exit_codes({0: "every tool is as accepted", 1: "a tool differs, or a server listed no tools"}),
 )
 @with_config
 @click.option(
@@ -309,7 +310,7 @@ def lock_command(
     sys.exit(lock(settings, path, diff=diff, chosen=chosen, everything=everything, as_json=as_json))
 
 
-@cli.command("words", epilog=exit_codes({0: "every tool has words", 1: "one has none, or a server was silent"}))
+@cli.command("words", epilog=exit_codes({0: "every tool has words", 1: "a tool has none, or a server listed no tools"}))
 @with_config
 @click.option("--model", metavar="NAME", help="Ask this model of the provider; without it: model.model.")
 @click.option("--diff", is_flag=True, help="Only show which tools lack words; asks no model.")
@@ -326,7 +327,7 @@ def words_command(config: Path | None, model: str | None, diff: bool) -> None:
 
 @cli.group(cls=Group)
 def learned() -> None:
-    """List and forget the words that led to tools.
+    """List and delete the learned words of tools.
 
     Words are learned if browse.learn is on, and stored in storage.url.
     """
@@ -352,13 +353,13 @@ def learned_list(config: Path | None, actor: str | None, tool: str | None, as_js
     list_learned(settings, actor, tool, as_json=as_json)
 
 
-@learned.command("reset", epilog=exit_codes({0: "forgotten, or there was nothing", 1: "answered with no, or failed"}))
+@learned.command("reset", epilog=exit_codes({0: "forgotten, or nothing was stored", 1: "not confirmed, or failed"}))
 @with_config
 @_of_actor
 @_of_tool
 @click.option("--yes", "sure", is_flag=True, help="Do not ask.")
 def learned_reset(config: Path | None, actor: str | None, tool: str | None, sure: bool) -> None:
-    """Forget what was learned. A service that runs on the same file forgets it within seconds."""
+    """Delete learned words. A running service on the same store stops using them within seconds."""
     settings = load_settings(config)
     from app.commands.learned import reset_learned
 
@@ -386,7 +387,7 @@ def key() -> None:
 )
 @click.option("--not-before", metavar="TIME", help="The key is valid from this time on: 2027-01-31T00:00:00Z.")
 @click.option("--expires-at", metavar="TIME", help="The key is valid until this time: 2027-01-31T00:00:00Z.")
-@click.option("--expires-in", metavar="DURATION", help="The same, counted from now: 90d, 12h or 30m.")
+@click.option("--expires-in", metavar="DURATION", help="The key is valid for this long: 90d, 12h or 30m.")
 @with_json
 def key_new(
     key_id: str,

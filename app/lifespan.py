@@ -231,7 +231,7 @@ async def _wait_for_required(gate: Gate, *, logs: bool) -> None:
     missing = gate.lifecycle.missing(_required(gate))
     if missing:
         names = "; ".join(f"{name}: {reason}" for name, reason in missing.items())
-        error = ConfigError(f"An upstream that is required is not there ({names}). Start it, or set required: false")
+        error = ConfigError(f"A required upstream is not connected ({names}). Start it, or set required: false")
         if logs:
             log.error("%s", error)
         raise error

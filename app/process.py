@@ -83,7 +83,7 @@ def on_hangup(reload: Callable[[], None]) -> Iterator[None]:
     if (
         early is None and found not in (signal.SIG_DFL, signal.SIG_IGN)
     ) or threading.current_thread() is not threading.main_thread():
-        log.warning("SIGHUP belongs to the server here: only a restart reads the configuration again")
+        log.warning("the server handles SIGHUP itself: only a restart reads the configuration again")
         yield
         return
     attached = early.attached if early is not None else found != signal.SIG_IGN and has_terminal()

@@ -58,7 +58,7 @@ class Front:
         try:
             await self._decide(scope, receive, answer)
         except ClientDisconnect:
-            log.info("the client left before its request was whole")
+            log.info("the client disconnected before its request was complete")
         except HTTPException as error:
             # A body that does not arrive as it must. Nothing was answered then.
             await self.refusal_of(error)(scope, receive, answer)

@@ -172,7 +172,7 @@ class ConnectPages:
             return self._identify(request, upstream, flow)
         await self._logins.logins.log_in(flow, session)
         self._audit.connection(session.actor, upstream, "logged in: at its issuer")
-        return _said(200, "Logged in", f"Calls of {upstream} work now. You can close this window; the call goes on.")
+        return _said(200, "Logged in", f"Calls of {upstream} work now. You can close this window; the call continues.")
 
     async def decide(self, request: Request) -> Response:
         upstream, form = request.path_params["upstream"], await _form(request)
@@ -217,7 +217,7 @@ class ConnectPages:
         match login.state:
             case "granted":
                 done = f"Your account at {login.upstream} is connected."
-                answer = _said(200, "Connected", done, "You can close this window; the call goes on.")
+                answer = _said(200, "Connected", done, "You can close this window; the call continues.")
             case "declined":
                 self._audit.connection(login.actor, login.upstream, "declined: at its issuer", "denied")
                 answer = _said(200, "Not connected", "It was declined there. You can close this window.")

@@ -218,7 +218,7 @@ def _storage_notes(view: _View) -> Iterator[str]:
 
 def _catalog_notes(view: _View) -> Iterator[str]:
     catalog = view.catalog
-    yield from (f"left aside: {tool}: a subscription, which no tool call can carry" for tool in catalog.subscriptions)
+    yield from (f"left aside: {tool}: a subscription, whose answers are a stream" for tool in catalog.subscriptions)
     yield from (f"hidden from models: {tool}: for pages of MCP Apps only" for tool in catalog.app_tools)
     yield from (f"no tool matches: {pattern}" for pattern in view.gate.runtime.changes.unmatched())
 

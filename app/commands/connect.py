@@ -178,7 +178,7 @@ class _Connection:
         except FormatError as reason:
             if not as_json:
                 click.echo(self.shown, nl=False)
-            raise ConfigError(f"{path} {reason}. Nothing was changed; put in the entry on stdout by hand") from None
+            raise ConfigError(f"{path} {reason}. Nothing was changed; insert the entry from stdout by hand") from None
         if changed := change.text != before:
             lines = [] if path.parent.is_dir() else [f"Made the folder {path.parent}"]
             copy = replace_client_file(file, change.text, secret=secret)

@@ -35,8 +35,8 @@ def gate_to_start(
     if config is None or not config.is_file():
         named = "./wicketgate.yaml" if config is None else str(config)
         raise ConfigError(
-            f"No configuration to start the gate with: {named} is not there. wicketgate init writes one, --config "
-            "names another, and --url connects to a service that runs"
+            f"No configuration to start the gate with: {named} does not exist. wicketgate init writes one, --config "
+            "names another, and --url connects to a running service"
         )
     env: dict[str, str] = {}
     for variable in variables:
@@ -171,7 +171,7 @@ def gate_to_reach(
     path has chosen its face already. Raises click.UsageError."""
     if not client.url:
         raise click.UsageError(
-            f"the file of {client.title} takes only programs that it starts, and ignores a url; omit --url"
+            f"the file of {client.title} accepts only programs to start, and ignores URLs; omit --url"
         )
     try:
         parts = urlsplit(url)

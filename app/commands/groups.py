@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-_CODES = {0: "all is well", 1: "refused or failed", 2: "a mistake in the command line"}
+_CODES = {0: "success", 1: "refused or failed", 2: "a mistake in the command line"}
 _MAX_NEAR = 3
 _WHOLE = 200
 """Characters of a first sentence: it is wrapped, not cut."""

@@ -153,7 +153,7 @@ def _read_timeouts(entry: Mapping[str, Any], client: str, notes: list[str]) -> d
         if value is None or unit is None:
             continue
         if not _is_time(value):
-            notes.append(f"{key} is not taken over: it is not a positive number")
+            notes.append(f"{key} is not imported: it is not a positive number")
             continue
         seconds = round(min(value, _MOST) * unit, 3) or 0.001
         if seconds > _MAX_TIMEOUT_S:
@@ -178,13 +178,13 @@ def _unit_of(value: object, client: str, notes: list[str]) -> float | None:
     if not _is_time(value) or (client == "zed" and value <= 3600):
         return 1
     if client == "claude-code" and value < 1000:
-        notes.append(f"timeout {value} is not taken over: the client ignores less than 1000 ms")
+        notes.append(f"timeout {value} is not imported: the client ignores less than 1000 ms")
         return None
     if client in _UNITS:
         return _UNITS[client]
     # The others do not say. Zed counted milliseconds at first.
     if 1000 <= value < 10_000:
-        notes.append(f"timeout {value} is not taken over: it could be seconds or milliseconds")
+        notes.append(f"timeout {value} is not imported: it could be seconds or milliseconds")
         return None
     unit, factor = ("seconds", 1.0) if value < 1000 else ("milliseconds", 0.001)
     notes.append(f"timeout {value} was read as {unit}")
@@ -230,7 +230,7 @@ class _EntryReader:
             settings |= self._remote(url)
             self._note_unused(*_LOCAL)
         elif self._entry.get("source") == "extension" or "settings" in self._entry:
-            raise _NotTaken("this server belongs to an extension of the editor and has no command to take over")
+            raise _NotTaken("this server belongs to an extension of the editor and has no command to import")
         else:
             raise _NotTaken("it has neither a command nor a url")
         settings |= _read_timeouts(self._entry, self._client, self.notes)
@@ -301,7 +301,7 @@ class _EntryReader:
         if isinstance(options, Mapping):
             if isinstance(options.get("headers"), Mapping):
                 headers |= {str(key): _text(value) for key, value in options["headers"].items()}
-            self.notes += [f"not taken over: requestOptions.{key}" for key in options if key != "headers"]
+            self.notes += [f"not imported: requestOptions.{key}" for key in options if key != "headers"]
         headers |= self._texts("http_headers")
         if isinstance(self._entry.get("bearer_token"), str):
             headers.setdefault("Authorization", f"Bearer {self._entry['bearer_token']}")
@@ -355,14 +355,14 @@ class _EntryReader:
             self._note_unused(key)
             return {}
         texts = {name: _text(value) for name, value in given.items() if isinstance(value, str | int | float)}
-        self.notes += [f"not taken over: {key}.{name}, which is not text" for name in given if name not in texts]
+        self.notes += [f"not imported: {key}.{name}, which is not text" for name in given if name not in texts]
         return {str(name): text for name, text in texts.items()}
 
     def _note_unused(self, *keys: str) -> None:
         given = [key for key in keys if self._entry.get(key) not in (None, "", [], {})]
         given = [key for key in given if key not in _FLAGS or self._entry[key] is not False]
         if given:
-            self.notes.append(f"not taken over: {', '.join(given)}")
+            self.notes.append(f"not imported: {', '.join(given)}")
 
 
 def _shown(name: str) -> str:

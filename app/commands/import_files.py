@@ -236,7 +236,7 @@ def _check_size(root: Any, path: Path) -> None:
             elif isinstance(value, str):
                 chars += len(value)
             if values + len(below) > _MAX_VALUES or chars > _MAX_CHARS:
-                raise ConfigError(f"{path} holds more than any list of servers")
+                raise ConfigError(f"{path} is too large for a list of servers")
         values += len(below)
         level = below
         if not level:

@@ -43,7 +43,7 @@ def import_command(sources: tuple[str, ...], write: Path | None, as_json: bool) 
     opencode; PATH is a file in the form of one of them.
 
     Servers and tools that are switched off stay off. A value that looks like a secret becomes a variable, and is not
-    written. Exits with 1 if no server was found or could be taken over.
+    written. Exits with 1 if no server was found or could be imported.
     """
     machine = Machine()
     found = _read_all(machine, sources)
@@ -295,7 +295,7 @@ def _report(
 ) -> Iterator[str]:
     """The lines for a person, without any secret."""
     taken = sum(server.settings is not None for server in imported)
-    yield f"{taken} of {len(imported)} servers taken over."
+    yield f"{taken} of {len(imported)} servers imported."
     for server in imported:
         if server.settings is None:
             yield f"  {_not_taken(server)}"
@@ -318,7 +318,7 @@ def variables_to_set(variables: Mapping[str, str]) -> Iterator[str]:
 
 
 def _not_taken(server: ImportedServer) -> str:
-    return f"not taken over: {server.name}: {bounded_line('; '.join(server.notes))}"
+    return f"not imported: {server.name}: {bounded_line('; '.join(server.notes))}"
 
 
 def write_new(path: Path, text: str, taken: str) -> None:

@@ -98,9 +98,9 @@ class _Found:
     help="The file to write.  [default: the one that WICKETGATE_CONFIG names, otherwise ./wicketgate.yaml]",
 )
 @click.option(
-    "--from", "source", metavar="CLIENT|FILE", help="Take over the servers of this MCP client, or of its file."
+    "--from", "source", metavar="CLIENT|FILE", help="Import the servers of this MCP client, or from its file."
 )
-@click.option("--yes", is_flag=True, help="Ask nothing, and take the defaults, as without a terminal.")
+@click.option("--yes", is_flag=True, help="Ask nothing, and use the defaults, as without a terminal.")
 def init(config: Path | None, source: str | None, yes: bool) -> None:
     """Write a configuration to start from: servers, a model, and a key of your own, which is shown once.
 
@@ -109,7 +109,7 @@ def init(config: Path | None, source: str | None, yes: bool) -> None:
 
     \b
     wicketgate init                  asks which servers and which model
-    wicketgate init --from cursor    takes over the servers of Cursor
+    wicketgate init --from cursor    imports the servers of Cursor
     """
     path = config or Path(os.environ.get(_FILE_VARIABLE) or _USUAL_FILE)
     if path.exists() or path.is_symlink():
@@ -165,7 +165,7 @@ def _choose_servers(*, asks: bool) -> _Servers:
         if found:
             said = [*added, "wicketgate import shows the servers that MCP clients have here"]
         else:
-            said = ["No MCP client with servers to take over was found here", *added]
+            said = ["No MCP client with servers to import was found here", *added]
         return replace(example, notes=(f"{'; '.join(said)}.", *example.notes))
     click.echo("Which servers should the gate serve?")
     click.echo("  1  an example that tells the time")
@@ -203,8 +203,8 @@ def _taken_over(servers: Sequence[ClientServer], source: str) -> _Servers:
     imported, variables = take_over(servers)
     taken = [server.name for server in imported if server.settings is not None]
     if not taken:
-        raise ConfigError(f"{source} has no server that can be taken over; wicketgate import shows the reasons")
-    left = [f"not taken over: {each.name}: {'; '.join(each.notes)}" for each in imported if each.settings is None]
+        raise ConfigError(f"{source} has no server that can be imported; wicketgate import shows the reasons")
+    left = [f"not imported: {each.name}: {'; '.join(each.notes)}" for each in imported if each.settings is None]
     for each in imported:
         notes = [note for note in each.notes if each.settings is not None and not note.startswith("from ")]
         left += [f"of {each.name}: {'; '.join(notes)}"] if notes else []

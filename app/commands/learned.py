@@ -79,7 +79,7 @@ async def _opened(settings: Settings) -> AsyncIterator[LearnedStore | None]:
     if redis is None and file is None:
         raise ConfigError(
             "storage.url is memory://, so what was learned is in the memory of the service, and a restart forgets it. "
-            "To keep and to list it, name a file: sqlite:///var/wicketgate.db"
+            "To store and list it, name a file: sqlite:///var/wicketgate.db"
         )
     if file is not None and not file.exists():
         yield None

@@ -132,7 +132,7 @@ def _chosen(
             if server not in upstreams and not any(sign in server for sign in "*?[") and near(server, upstreams):
                 raise ConfigError(f"No upstream is called {server}.{did_you_mean(server, upstreams)}")
             meant = did_you_mean(pattern, [each.tool for each in found])
-            raise ConfigError(f"Nothing that differs is called {pattern}.{meant} See: wicketgate lock --diff")
+            raise ConfigError(f"No difference matches {pattern}.{meant} See: wicketgate lock --diff")
     return [each for each in found if (everything and each.kind != "suspicious") or _named(each, chosen)]
 
 

@@ -262,7 +262,7 @@ async def log_in_at(url: str, key: str | None, name: str, *, browser: bool) -> N
         while outcome == "waiting":
             outcome = str((await gate.ask("GET", where, f=offered.get("flow"), wait_s=_WAIT_S)).get("outcome"))
         if outcome != "granted":
-            raise ConfigError(f"{name}: {_ENDS.get(outcome, 'the login did not come about.')}")
+            raise ConfigError(f"{name}: {_ENDS.get(outcome, 'the login failed.')}")
         click.echo(f"{name}: connected")
 
 

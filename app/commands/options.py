@@ -64,7 +64,7 @@ _config_option = click.option(
     type=click.Path(dir_okay=False, path_type=Path),
     callback=lambda context, option, named: named or find_config(os.environ),
     help="The configuration file.  [default: the file that WICKETGATE_CONFIG names, otherwise ./wicketgate.yaml if "
-    "it is there; WICKETGATE_SECTION__KEY variables override it]",
+    "it exists; WICKETGATE_SECTION__KEY variables override it]",
 )
 
 
@@ -82,7 +82,7 @@ def asked_url(url: str | None) -> str | None:
     if source("config") is not ParameterSource.COMMANDLINE:
         return url
     if url and source("url") is ParameterSource.COMMANDLINE:
-        raise click.UsageError("give --config to start a gate here, or --url to ask one that runs; not both")
+        raise click.UsageError("give --config to start a gate here, or --url to use a running one; not both")
     return None
 
 

@@ -117,7 +117,7 @@ def _connections(server: ServerSettings) -> Connections:
     limits = connection_limits(server.max_connections, files, trusted.trusts)
     if server.max_connections is not None and limits.most < server.max_connections:
         log.warning(
-            "server.max_connections is %s, but the process may open %s files only: %s connections are kept",
+            "server.max_connections is %s, but the process may open %s files only: it is lowered to %s",
             server.max_connections,
             files,
             limits.most,

@@ -32,7 +32,7 @@ _codes = exit_codes({1: "the gate could not be reached, or the call was refused 
 def _where(command: F) -> F:
     """Adds the options that choose the gate: one started here from a configuration, or a running service."""
     command = click.option("--key", envvar="WG_KEY", help="The key for --url; or WG_KEY.")(with_identity(command))
-    command = click.option("--url", envvar="WG_URL", help="Ask the service at this URL instead; or WG_URL.")(command)
+    command = click.option("--url", envvar="WG_URL", help="Use the service at this URL instead; or WG_URL.")(command)
     return with_config(command)
 
 
@@ -102,8 +102,8 @@ def view(handle: str, selector: str, as_json: bool, **where: Any) -> None:
 def chat(message: str | None, as_json: bool, **where: Any) -> None:
     """Talk to the engine: one MESSAGE, or a conversation.
 
-    Without MESSAGE each line is one; an empty line ends it. The answer goes to stdout, the tool calls to stderr. With
-    --json every event is one line.
+    Without MESSAGE each line of stdin is a message; an empty line ends the conversation. The answer goes to stdout, the
+    tool calls to stderr. With --json every event is one line.
     """
     _run(where, lambda gate: _converse(gate, message, as_json))
 

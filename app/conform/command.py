@@ -11,7 +11,7 @@ import click
 
 @click.command(
     epilog="Exit codes: 0 nothing failed; 1 something failed, or the deadline passed; 2 a mistake in the command "
-    "line, or nothing to examine at URL."
+    "line, or no engine at URL."
 )
 @click.argument("url")
 @click.option("--key", envvar="WICKETGATE_CONFORM_KEY", help="Bearer credential; or WICKETGATE_CONFORM_KEY.")
@@ -33,16 +33,15 @@ import click
     type=click.FloatRange(min=0, min_open=True),
     default=900.0,
     show_default=True,
-    help="Seconds for the whole examination.",
+    help="Seconds for the whole check.",
 )
 @click.option("--report", type=click.Path(dir_okay=False, path_type=Path), help="Write the findings as JSON here.")
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON, instead of lines.")
 def conform(url: str, report: Path | None, as_json: bool, **options: Any) -> None:
-    """Check any engine at URL against the chat contract, from outside.
+    """Check any engine at URL against the chat contract, over HTTP.
 
-    It asks POST URL/engine/chat, and with it the model, some twenty times. One line for each requirement, with the case
-    or section it comes from: pass, FAIL, or ---- where this engine gave no occasion to see it (no key, no tool prompt,
-    no error).
+    It sends some twenty requests to POST URL/engine/chat, and so to the model. It prints one line for each requirement,
+    with its case or section: pass, FAIL, or ---- if it could not be observed (no key, no tool prompt, no error).
 
     \b
     wicketgate conform http://127.0.0.1:8080 --key "$KEY" --tool-prompt "What time is it in Tokyo?"

@@ -105,7 +105,7 @@ def _check_arguments(url: str, key: str | None) -> None:
     if not usable:
         raise CannotExamine("The URL must be the root of an engine, such as http://127.0.0.1:8080")
     if key is not None and not (key.isascii() and key.isprintable()):
-        raise CannotExamine("The key holds a character that cannot stand in a header, perhaps a line end")
+        raise CannotExamine("The key holds a character that a header cannot have, perhaps a line end")
 
 
 async def _plain_answer(client: EngineClient, prompt: str) -> EventStream:

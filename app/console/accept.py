@@ -25,7 +25,7 @@ _NO_FILE = (
     "pins.file."
 )
 _DIFFERS = "The definition is not the one that was shown. Look at it again."
-_NOTHING = "This is as it was accepted, or is not there any more."
+_NOTHING = "This definition is unchanged, or no longer exists."
 _FAILED = "It was not accepted: the log of the gate says why. All stays as it was."
 _NOT_IN_FORCE = "It stands in the lock file, but is not in force yet: the log of the gate says why."
 

@@ -212,7 +212,7 @@ class Operating:
             gate.records.events.operated("server", context, name, f"{action}: not applied", "failed")
             raise NotPossible(409, "It was not done: the log of the gate says why. All stays as it was.") from None
         except StoreUnavailable as error:
-            log.error("upstream %s: %s was done at this process alone: %s", name, action, error)
+            log.error("upstream %s: %s took effect at this process only: %s", name, action, error)
             done += "; at this process alone, because the store is unavailable: do it again later"
         gate.records.events.operated("server", context, name, done)
         return done

@@ -182,7 +182,7 @@ class LiveSessions:
                 live.id, live.session.actor, change.log_level, change.follow, change.unfollow
             )
         except StoreUnavailable as error:
-            log.warning("what a client set for its session was not kept: %s", error)
+            log.warning("what a client set for its session was not stored: %s", error)
             return False
         self._apply(live, state)
         await self._tell_listener(live)

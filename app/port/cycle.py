@@ -62,7 +62,7 @@ class RequestCycle:
         try:
             await app(scope, self.receive, self)
             if not self.answered and not self.gone:
-                log.error("the application has not answered to the end")
+                log.error("the application ended before its answer was complete")
         except Exception:
             log.exception("the application failed")
         finally:

@@ -21,7 +21,9 @@ def end_at_last(loop: asyncio.AbstractEventLoop, within_s: float) -> None:
 def _end(loop: asyncio.AbstractEventLoop, within_s: float) -> None:
     time.sleep(within_s)
     left = [*_threads(), *_tasks(loop)]
-    log.error("the process did not end within %g s of its stop, and is ended now; left: %s", within_s, "; ".join(left))
+    log.error(
+        "the process did not end within %g s of its stop, and is ended now; remaining: %s", within_s, "; ".join(left)
+    )
     time.sleep(_WRITE_S)  # the log is written by a thread of its own
     os._exit(1)
 

@@ -199,7 +199,7 @@ class GuardedHttpProtocol(asyncio.Protocol):
             self._watch_reader(unsent_bytes)
             return
         self._connections.counts.cut["reader"] += 1
-        log.warning("a reader took nothing for %g s and was cut", self._stuck_reader_s)
+        log.warning("a client read nothing for %g s and was disconnected", self._stuck_reader_s)
         self.transport.abort()
 
     # What comes.

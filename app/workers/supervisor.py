@@ -328,13 +328,13 @@ def serve_with_workers(
                 click.echo(text, err=not sys.stdout.isatty())
 
         log.info(
-            "%d workers: limits of an actor (max_..._per_actor, quota) hold over all of them; limits in total, and "
-            "breakers, are those of each worker",
+            "%d workers: limits per actor (max_..._per_actor, quota) apply to all of them together; total limits and "
+            "breakers apply to each worker",
             workers,
         )
         if stdio := [upstream.name for upstream in settings.upstreams if upstream.command and upstream.enabled]:
             log.info(
-                "each worker runs its own stdio servers (%s): serve one that keeps state between calls over HTTP",
+                "each worker runs its own stdio servers (%s): run a server that keeps state between calls over HTTP",
                 ", ".join(stdio),
             )
         return Supervisor(

@@ -64,7 +64,7 @@ async def test_another_issuer_under_an_old_name_is_not_given_the_accounts_of_the
         link = await link_of_another(service, token)
         assert "Connect your account" in (await person.open(link)).text
         await service.app.state.gate.apply(settings_of(service, server, other))
-        assert "another issuer is called corp now" in caplog.text
+        assert "corp is now the name of another issuer" in caplog.text
         hers = other.token(aud="gate", sub="ann")
         assert "connect_required" in await who(service, hers)
         mine = {"Authorization": f"Bearer {hers}"}

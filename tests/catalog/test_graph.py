@@ -355,7 +355,7 @@ def test_what_is_not_visible_does_not_exist() -> None:
             at(found, path, visible)
         assert refused.value.as_dict() == {
             "error": "PATH_NOT_FOUND",
-            "message": "Nothing is at this path. Browse '/' for what there is.",
+            "message": "Nothing is at this path. Browse '/' for all namespaces.",
             "path": path,
             "retryable": False,
         }

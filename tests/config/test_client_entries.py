@@ -161,8 +161,8 @@ def test_our_own_url_is_taken_at_its_word(tmp_path: Path) -> None:
         (
             "mcpServers: {a: {command: x, alwaysAllow: [y]}}",
             (
-                "mcpServers.a.alwaysAllow: unknown key; it is the client's own approval; leave it out. Ours are rules "
-                "under access:"
+                "mcpServers.a.alwaysAllow: unknown key; it is the client's own approval; remove it. The gate uses "
+                "rules under access:"
             ),
         ),
         (

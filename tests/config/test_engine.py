@@ -21,8 +21,8 @@ KEYS = {"auth": {"seal_keys": ["k" * 32]}}
         (GATED, False, ""),
         (GATED | KEYS, True, ""),
         ({}, True, ""),
-        (GATED, True, "approvals end with this service, because auth.seal_keys is not set"),
-        (GATED | KEYS, False, "which were used does not: set storage.url to a file"),
+        (GATED, True, "approvals are lost when this service stops, because auth.seal_keys is not set"),
+        (GATED | KEYS, False, "the record of used ones does not: set storage.url to a file"),
     ],
 )
 async def test_what_a_restart_would_lose_is_logged(

@@ -39,7 +39,7 @@ def test_an_issuer_or_a_gateway_in_front_stands_in_for_keys() -> None:
         ({"issuer": "id.example.com"}, "URL"),
         ({"jwks_uri": "http://id.example.com/keys"}, "https://"),
         ({"introspection": {"url": "ftp://x", "client_id": "a", "client_secret": "b"}}, "URL"),
-        ({"introspection": {**ASKING, "prefix": "wg_corp"}}, "keys of this service"),
+        ({"introspection": {**ASKING, "prefix": "wg_corp"}}, "this service's keys"),
         ({"introspection": {**ASKING, "prefix": "a b"}}, "prefix"),
         ({"algorithms": ["HS256"]}, "algorithms"),
         ({"algorithms": ["none"]}, "algorithms"),
@@ -106,10 +106,10 @@ def test_issuers_that_are_asked_about_opaque_tokens_are_told_apart_by_a_prefix()
         ]
 
     for one, two, expected in (
-        ("", "", "corp, other: several issuers are asked about opaque tokens"),
-        ("c_", "", "other: several issuers are asked.*introspection.prefix"),
-        ("c_", "c_", "corp and other.*begin alike"),
-        ("c_", "c_o", "corp and other.*begin alike"),
+        ("", "", "corp, other: several issuers have introspection"),
+        ("c_", "", "other: several issuers have introspection.*introspection.prefix"),
+        ("c_", "c_", "corp and other.*begins like the other's"),
+        ("c_", "c_o", "corp and other.*begins like the other's"),
     ):
         with pytest.raises(ValidationError, match=expected):
             settings(issuers=corp_and_other(one, two))

@@ -41,10 +41,10 @@ def test_one_value_stands_on_a_line_so_that_a_difference_can_be_reviewed(tmp_pat
     [
         ("{", "is not JSON"),
         ("[" * 100_000, "is not JSON"),
-        ("[]", "is not one that wicketgate lock has written"),
+        ("[]", "was not written by wicketgate lock"),
         ('{"version": 2, "upstreams": {}}', "version 2; this program knows 1"),
-        ('{"version": 1, "upstreams": {"a": []}}', "has written: a"),
-        ('{"version": 1, "upstreams": {"a": {"b": {"sha256": "00"}}}}', "has written: a:b"),
+        ('{"version": 1, "upstreams": {"a": []}}', "written by wicketgate lock: a"),
+        ('{"version": 1, "upstreams": {"a": {"b": {"sha256": "00"}}}}', "written by wicketgate lock: a:b"),
     ],
 )
 def test_what_is_not_a_lock_file_stops_the_start_with_a_reason(tmp_path: Path, content: str, expected: str) -> None:

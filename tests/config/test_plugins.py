@@ -88,7 +88,7 @@ def test_a_plugin_of_a_third_party_is_found_by_its_entry_point(installed: Callab
     [
         (f"{__name__}:FromTheFuture", "version 99"),
         (f"{__name__}:CannotStart", "plugins.security._global[0]: 'theirs' cannot start"),
-        (f"{__name__}:chain", "is no plugin class"),
+        (f"{__name__}:chain", "is not a plugin class"),
         ("no_such_module_here:X", "cannot be imported"),
     ],
 )
@@ -103,7 +103,7 @@ def test_a_plugin_that_cannot_work_stops_the_start(installed: Callable[[str], No
 def test_a_name_that_two_packages_claim_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     found = EntryPoints([EntryPoint("theirs", f"{module}:X", plugins.ENTRY_POINTS) for module in ("a", "b")])
     monkeypatch.setattr(plugins, "entry_points", lambda **wanted: found.select(**wanted))
-    with pytest.raises(ConfigError, match="several packages bring a plugin 'theirs'"):
+    with pytest.raises(ConfigError, match="several packages provide a plugin 'theirs'"):
         chain(security={"_global": [{"handler": "theirs"}]})
 
 

@@ -433,13 +433,13 @@ async def test_a_broken_file_is_one_line_in_the_log_and_the_next_good_one_is_app
             caplog.clear()
             reloader.request()
             await until(lambda: bool(caplog.records))
-            assert "not applied, the one in force stays" in caplog.text
+            assert "not applied, the previous one stays in force" in caplog.text
         service.trouble = ConfigError("a: wrong\nb: wrong too")
         caplog.clear()
         reloader.request()
         await until(lambda: bool(caplog.records))
         assert [record.getMessage() for record in caplog.records] == [
-            "configuration not applied, the one in force stays: a: wrong; b: wrong too"
+            "configuration not applied, the previous one stays in force: a: wrong; b: wrong too"
         ]
         service.trouble = None
         reloader.request()

@@ -1,4 +1,4 @@
-"""Settings of servers that are called with each caller's own account."""
+"""Settings of servers that are called with each has its own account."""
 
 from typing import Any
 
@@ -22,8 +22,8 @@ URL = "https://mcp.example.net/mcp"
     [
         ({"command": ["server"], "credentials": "user"}, "belongs to url"),
         ({"openapi": "api.json", "credentials": "user"}, "belongs to url"),
-        ({"url": URL, "credentials": "user", "headers": {"authorization": "Bearer x"}}, "each caller's own"),
-        ({"url": URL, "credentials": "user", "cache": {"shared": True}}, "no result is everybody's"),
+        ({"url": URL, "credentials": "user", "headers": {"authorization": "Bearer x"}}, "each has its own"),
+        ({"url": URL, "credentials": "user", "cache": {"shared": True}}, "each result belongs to one caller"),
         ({"url": URL, "credentials": "user", "instructions": True}, "instructions"),
     ],
 )
@@ -56,7 +56,7 @@ HOME = {"name": "home", "issuer": "https://home.example"}
         ({"exchange": WAY}, [CORP, HOME], "give the name of one of auth.issuers"),
         ({"exchange": {**WAY, "issuer": "other"}}, [CORP], "give the name of one of auth.issuers"),
         ({"exchange": {"client_id": "gate"}}, [CORP], "give client_secret"),
-        ({"exchange": {**WAY, "private_key": "x"}}, [CORP], "is no PEM"),
+        ({"exchange": {**WAY, "private_key": "x"}}, [CORP], "must be the PEM"),
         ({"exchange": {**WAY, "auth_method": "private_key_jwt"}}, [CORP], "belong together"),
         ({"exchange": {**WAY, "token_url": "http://id.example/token"}}, [CORP], "https://"),
         ({"exchange": {**WAY, "by": "id_jag"}}, [CORP], "needs oauth.issuer"),

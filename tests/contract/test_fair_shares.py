@@ -171,5 +171,5 @@ async def test_one_actor_cannot_take_all_threads_of_a_python_upstream_not_even_b
         python_tools.release.set()
     assert (beside.json(), after.json()) == ({"result": 4}, {"result": 4})
     assert ends <= {429, 503, 504}
-    assert health["upstreams"]["pyt"]["error"] == f"{most} of {threads} threads still run calls that were given up"
+    assert health["upstreams"]["pyt"]["error"] == f"{most} of {threads} threads still run cancelled calls"
     assert again.status_code == 503

@@ -68,4 +68,4 @@ async def test_a_session_keeps_no_large_message_and_takes_no_second_opening() ->
         assert '"result"' in (await http.post(f"{service.url}/mcp", content=ping, headers=headers)).text
         await until(lambda: not kept())
         again = await http.post(f"{service.url}/mcp", json=INITIALIZE, headers=headers)
-        assert (again.status_code, "is initialized" in again.text) == (400, True)
+        assert (again.status_code, "is already initialized" in again.text) == (400, True)

@@ -277,7 +277,7 @@ async def test_without_the_redis_sessions_are_opened_and_served(tmp_path_factory
                 await known.post(a, method="notifications/cancelled", params={"requestId": 7}),
             ):
                 assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
-                assert "Send it again" in answer.json()["error"]["message"]
+                assert "Send the request again" in answer.json()["error"]["message"]
             level = messages_in(await known.post(a, id=8, method="logging/setLevel", params={"level": "error"}))
             assert "Try again" in level[0]["error"]["message"]
             server.start()

@@ -122,7 +122,7 @@ async def test_a_reader_that_takes_nothing_is_cut_and_its_run_cancelled(caplog: 
         )
         with pytest.raises(ConnectionError):
             await client.read()
-    assert any("was cut" in message for message in caplog.messages)
+    assert any("was disconnected" in message for message in caplog.messages)
     assert "cancelled" in caplog.messages
 
 

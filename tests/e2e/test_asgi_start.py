@@ -136,7 +136,9 @@ async def test_without_a_required_upstream_the_start_fails_with_a_line_that_name
     async with program(*ATTRIBUTE, "--port", "0", cwd=tmp_path) as running:
         assert await running.ended() != 0
     assert "running on" not in running.stderr
-    told = "required is not there (gone: the command was not found (/nowhere/server): there is no such file"
+    told = (
+        "required upstream is not connected (gone: the command was not found (/nowhere/server): there is no such file"
+    )
     assert any(told in line["message"] for line in running.logs())
 
 

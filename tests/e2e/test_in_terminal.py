@@ -111,7 +111,7 @@ async def test_a_required_server_that_is_missing_is_told_once(tmp_path: Path) ->
     config = write_config(tmp_path, upstreams=[{**DEAD, "required": True}])
     async with in_terminal("app", "serve", "--config", config, "--port", "0") as terminal:
         assert await terminal.ended() == 1
-    assert terminal.shown.count("An upstream that is required is not there (db: ") == 1
+    assert terminal.shown.count("A required upstream is not connected (db: ") == 1
 
 
 @requirement("OPS-142")

@@ -80,7 +80,7 @@ async def test_sighup_applies_the_file_and_a_broken_one_changes_nothing(tmp_path
         config.write_text("upstreams: [{name: one, comand: [x]}]\n")
         running.process.send_signal(signal.SIGHUP)
         line = await running.wait_for(r".*upstreams\[0\]\.comand: unknown key.*", "stdout")
-        assert "the one in force stays" in line.group()
+        assert "the previous one stays in force" in line.group()
         await states(http, "one", "three")
         assert sorted(children(running.process.pid)) == sorted(kept)
         assert await running.stop() == 0

@@ -258,7 +258,10 @@ async def test_without_a_required_upstream_it_does_not_serve_and_without_another
     config = write_config(tmp_path, upstreams=[ECHO, {**gone, "required": True}])
     async with program("app", "serve", "--config", str(config), "--port", "0") as running:
         assert await running.ended(40) == 1
-    assert "required is not there (gone: the command was not found (/no/such/program): there is no" in running.stderr
+    assert (
+        "required upstream is not connected (gone: the command was not found (/no/such/program): there is no"
+        in running.stderr
+    )
     assert "Traceback" not in running.stderr
     config = write_config(tmp_path, upstreams=[{**ECHO, "required": True}, gone])
     async with program("app", "serve", "--config", str(config), "--port", "0") as running:

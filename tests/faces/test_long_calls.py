@@ -107,7 +107,7 @@ async def test_a_call_that_takes_longer_gives_a_handle_and_the_next_step(gate: G
     assert tool_id.startswith("shop:slow#")
     assert body == {
         "status": "running",
-        "summary": "The tool has run for 0 s and goes on. Get its result with tool_view: handle and the selector in "
+        "summary": "The tool has run for 0 s and continues. Get its result with tool_view: handle and the selector in "
         "next.",
         "facts": ["progress: 3 of 10: indexing"],
         "artifacts": [],
@@ -286,7 +286,7 @@ async def test_a_handle_is_good_for_its_actor_and_for_as_long_as_the_tool_may_be
         await gate.view("call:shop:slow:nothing", request()),
         await gate.view("call:", request()),
     ]
-    assert {answer.structured["message"] for answer in gone} == {"No such call, or its result is not kept any more."}
+    assert {answer.structured["message"] for answer in gone} == {"No such call, or its result has expired."}
     short = f"call:shop:slow:{handle.rpartition(':')[2]}"
     assert (await gate.view(short, request())).structured["handle"] == handle
     gate.runtime.access = AccessPolicy([AccessRule("shop:slow", visibility="internal")])

@@ -207,5 +207,5 @@ async def test_at_the_end_no_listing_goes_on_and_who_waits_is_answered() -> None
         await fleet.aclose()
         listing = await waiting
     assert listing.items == {}
-    assert listing.missing == {"hanging": "hanging is no longer asked for its resources."}
+    assert listing.missing == {"hanging": "hanging is being closed; its resources were not listed."}
     await fleet.aclose()

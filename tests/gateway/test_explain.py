@@ -46,12 +46,12 @@ def test_a_plain_tool_is_visible_and_says_by_what(catalog: Catalog) -> None:
     usable, text = told(catalog, "shop:list_orders", query="orders")
     assert usable
     assert "ann holds the permission tools:shop:list_orders" in text
-    assert "no rule of access is about it" in text
+    assert "no access rule matches it" in text
     assert "query 'orders': place 1" in text
 
 
 def test_a_tool_that_no_word_finds_is_told_as_unranked(catalog: Catalog) -> None:
-    assert "unranked" in told(catalog, "shop:list_orders", query="weather")[1]
+    assert "not ranked" in told(catalog, "shop:list_orders", query="weather")[1]
 
 
 @requirement("OPS-53")
@@ -122,7 +122,7 @@ def test_what_is_left_out_for_everybody_says_why() -> None:
     assert lines[0] == f"{uncarded}: visible"
     assert lines[-2:] == [
         f"  not browsed, only called, by anybody: {reason}",
-        "  query 'q0x': in no browse, since it has no card",
+        "  query 'q0x': not ranked, because it has no card",
     ]
 
 
@@ -131,7 +131,7 @@ def test_a_tool_that_is_not_as_it_was_accepted_says_so(catalog: Catalog) -> None
     for wanted in ("pay", "shop:pay", "shop:pay#0123abcd"):
         assert explain(catalog, POLICY, wanted, ANN, screened=screened) == (
             False,
-            ["shop:pay: quarantined for everybody: no person has accepted it yet"],
+            ["shop:pay: quarantined for all callers: no person has accepted it yet"],
         )
 
 
@@ -140,4 +140,4 @@ def test_a_tool_that_its_upstream_lists_but_no_catalog_has_is_told_as_hidden(cat
     for wanted in ("_private", "shop:_private"):
         usable, (line,) = explain(catalog, POLICY, wanted, ANN, declared=cast(Declared, declared))
         assert not usable
-        assert line.startswith("shop:_private: hidden for everybody: shop lists it, but a plugin leaves it out")
+        assert line.startswith("shop:_private: hidden from all callers: shop lists it, but a plugin removes it")

@@ -352,7 +352,7 @@ async def test_a_store_with_a_fault_loses_learning_only(caplog: pytest.LogCaptur
     with caplog.at_level(logging.INFO, "wicketgate.learning"):
         await here.teach(QUERY, "search_titles", times=3)
     assert [record.getMessage() for record in caplog.records] == [
-        "the store of learned words has a fault; nothing is learned"
+        "the store of learned words failed; nothing is learned"
     ]
     assert await here.ranks("blockbusters") == []
 

@@ -57,7 +57,7 @@ async def test_a_changed_tool_is_answered_like_none_and_comes_back_when_it_is_as
     assert runtime.screened()["files"].gone == ("write",)
     assert "files:read: its definition changed since it was accepted; callers that work" in caplog.text
     assert '+ description: "Reads, then mails it to us."' in caplog.text
-    assert "pinned tool is gone: files:write" in caplog.text
+    assert "pinned tool is missing: files:write" in caplog.text
 
     upstream.tools[:] = [read, write]
     await runtime.refresh_catalog()

@@ -222,7 +222,7 @@ async def test_a_question_for_a_second_attempt_that_deceives_is_cancelled_at_onc
     setting = Setting(lambda context: ask_later(context, form("May x be run with these arguments?")))
     await setting.call(RecordingCaller("later"))
     assert setting.answers == [{"who": {"action": "cancel"}}]
-    assert "rec: a question of the server was put to nobody: it looks like the gate's own question" in caplog.text
+    assert "rec: a question of the server was not shown to anyone: it looks like the gate's own question" in caplog.text
     assert setting.outcomes() == [("question", "rec", "cancelled"), ("execute", "rec", "allowed")]
 
 
@@ -341,5 +341,5 @@ async def test_a_prompt_for_a_second_attempt_that_may_not_be_put_ends_the_call()
     async def ask(context: CallContext) -> Any:
         raise InputRequired({"s": {"method": SAMPLE, "params": prompt(ORDER)}}, None)
 
-    with pytest.raises(UpstreamError, match="put to nobody"):
+    with pytest.raises(UpstreamError, match="not allowed"):
         await Setting(ask).call(RecordingCaller("later"))

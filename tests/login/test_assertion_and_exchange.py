@@ -39,7 +39,7 @@ def test_an_assertion_is_good_for_one_audience_and_a_minute(algorithm: str) -> N
 
 @pytest.mark.parametrize("pem", ["", "-----BEGIN PRIVATE KEY-----\n-----END PRIVATE KEY-----", "x" * 1_000])
 def test_what_is_no_key_is_refused_without_its_text(pem: str) -> None:
-    with pytest.raises(ValueError, match="is no PEM"):
+    with pytest.raises(ValueError, match="must be the PEM"):
         read_private_key(pem)
 
 

@@ -155,7 +155,7 @@ async def socks_proxy(folder: Path) -> AsyncIterator[tuple[str, Outgoing]]:
     ("peer", "why", "mend"),
     [
         (closed_port, "it refuses connections", "start it, or correct the port in url"),
-        (no_such_host, "its name does not resolve", "correct the host in url, or the name service of this machine"),
+        (no_such_host, "its name does not resolve", "correct the host in url, or the DNS settings of this machine"),
         (plain_http, "it speaks http, not https", "write http:// in url, or the port of https"),
         (hangs_up_on_tls, "it ended the connection when TLS began", "if it speaks plain http, write http:// in url"),
         (tls_alert, "it speaks https, not http", "write https:// in url"),
@@ -167,11 +167,15 @@ async def socks_proxy(folder: Path) -> AsyncIterator[tuple[str, Outgoing]]:
         (other_address, "its certificate is for another name", "write the host in url as its certificate names it"),
         (other_name, "its certificate is for another name", "write the host in url as its certificate names it"),
         (lost_ca_file, "its certificate cannot be checked here", "network.ca_file cannot be read"),
-        (lost_proxy, "the proxy gave no way to it", "of the proxy in HTTPS_PROXY: it refuses connections"),
-        (refusing_proxy, "the proxy gave no way to it", "the proxy in https_proxy answered 403"),
-        (proxy_that_asks_for_a_user, "the proxy gave no way to it", "https_proxy=http://user:password@host:port"),
-        (untrusted_proxy, "the proxy gave no way to it", "of the proxy in ALL_PROXY: it has a certificate that is not"),
-        (socks_proxy, "the proxy gave no way to it", "ALL_PROXY names a SOCKS proxy; set an http or https proxy"),
+        (lost_proxy, "the proxy refused the connection", "of the proxy in HTTPS_PROXY: it refuses connections"),
+        (refusing_proxy, "the proxy refused the connection", "the proxy in https_proxy answered 403"),
+        (proxy_that_asks_for_a_user, "the proxy refused the connection", "https_proxy=http://user:password@host:port"),
+        (
+            untrusted_proxy,
+            "the proxy refused the connection",
+            "of the proxy in ALL_PROXY: it has a certificate that is not",
+        ),
+        (socks_proxy, "the proxy refused the connection", "ALL_PROXY names a SOCKS proxy; set an http or https proxy"),
     ],
 )
 async def test_each_trouble_has_its_phrase_and_its_mend(tmp_path: Path, peer: Peer, why: str, mend: str) -> None:
@@ -205,7 +209,7 @@ async def test_a_port_that_says_nothing_is_told_as_a_timeout() -> None:
         each.close()
     told = trouble_of(caught.value).told(url, "base_url")
     assert told == (
-        f"no connection came about in time ({url}): is a firewall between, or the host or port in base_url wrong?"
+        f"no connection could be made in time ({url}): is a firewall between, or the host or port in base_url wrong?"
     )
 
 

@@ -70,9 +70,9 @@ async def test_a_redis_that_dies_is_missed_at_once_and_found_again(
             assert await store.get("ann", handle("one")) == artifact("one")
     said = [record.getMessage() for record in caplog.records if record.name == "wicketgate.storage"]
     assert [line for line in said if "cannot be reached" in line] == [
-        f"{server.url} cannot be reached; nothing is kept there until it is back"
+        f"{server.url} cannot be reached; nothing is stored there until it is available again"
     ]
-    assert [line for line in said if "is back" in line]
+    assert [line for line in said if "is available again after" in line]
     errors = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
     for line in ("nothing that is approved can run", "artifact of 100 bytes not kept"):
         assert sum(line in each for each in errors) == 1, errors
@@ -162,7 +162,7 @@ async def test_a_user_with_the_rights_that_the_guide_names_is_enough(tmp_path: P
     with redis_server(tmp_path) as server:
         async with linked(server.url) as admin:
             ((names, commands),) = re.findall(
-                r"A user of Redis needs `([^`]+)` and, of commands,\s+`([^`]+)`", GUIDE.read_text()
+                r"A Redis user needs `([^`]+)` and the commands\s+`([^`]+)`", GUIDE.read_text()
             )
             words = ["on", f">{PASSWORD}", *names.split(), *commands.split()]
             await admin.run(lambda client: client.execute_command("ACL", "SETUSER", "gate", *words))

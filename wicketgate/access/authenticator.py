@@ -299,4 +299,4 @@ class Revocation:
                 self.enforce()
             except Exception:
                 # The last boundary of this task: the next look has to come all the same.
-                log.exception("the ends of keys were not looked at")
+                log.exception("expired keys could not be checked")

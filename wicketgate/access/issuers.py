@@ -196,8 +196,8 @@ class Issuers:
         for url, issuer in wanted.items():
             if former.get(issuer.name, url) != url:
                 log.warning(
-                    "auth.issuers: another issuer is called %s now. Its callers get the results, chats, approvals and"
-                    " quotas of callers of the former issuer with the same subject: give the new issuer a new name",
+                    "auth.issuers: %s is now the name of another issuer. Its callers get the results, chats, approvals"
+                    " and quotas of callers of the former issuer with the same subject: give the new issuer a new name",
                     issuer.name,
                 )
         for url, known in self._known.items():

@@ -228,7 +228,7 @@ class KeySet:
             keys = read_keys(found)
         except IssuerAway as away:
             if logged and not self.trouble:
-                log.warning("issuer %s: its keys cannot be had: %s", self._name, away)
+                log.warning("issuer %s: its keys cannot be fetched: %s", self._name, away)
             self.trouble = str(away)
             self._uri = self._given_uri  # it may have moved
             return
@@ -238,7 +238,7 @@ class KeySet:
             self.trouble = type(error).__name__
             return
         if self.trouble:
-            log.info("issuer %s: its keys are there again", self._name)
+            log.info("issuer %s: its keys can be fetched again", self._name)
         self._keys, self._fetched_at, self.trouble = keys, self._now(), ""
 
     async def aclose(self) -> None:

@@ -54,7 +54,7 @@ class TokenWatch:
             self._again_at[digest] = self._issuers.clock() + AGAIN_S
         except Exception:
             # The last boundary of this task: the next look asks again.
-            log.exception("an issuer was not asked about a token in use")
+            log.exception("a token in use could not be checked at its issuer")
         finally:
             del self._tasks[digest]
 

@@ -144,7 +144,7 @@ class ChoiceGraph:
         for segment in path[:-1] if path and path[-1] == WILDCARD else path:
             child = node.children.get(segment) if isinstance(node, Branch) else None
             if child is None or not _exists(child, visible):
-                raise PathNotFound("Nothing is at this path. Browse '/' for what there is.", path="/" + "/".join(path))
+                raise PathNotFound("Nothing is at this path. Browse '/' for all namespaces.", path="/" + "/".join(path))
             node = child
         return (node,) if isinstance(node, Leaf) else shown_children(node, visible)
 

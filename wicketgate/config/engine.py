@@ -149,9 +149,11 @@ def make_approval_desk(
     """
     kept = settings.storage.url != "memory://"
     if settings.auth.seal_keys and not kept:
-        log.warning("approvals outlive a restart, but which were used does not: set storage.url to a file or a Redis")
+        log.warning(
+            "approvals survive a restart, but the record of used ones does not: set storage.url to a file or a Redis"
+        )
     if not settings.auth.seal_keys and kept and any(rule.approval != "never" for rule in settings.access):
-        log.warning("approvals end with this service, because auth.seal_keys is not set")
+        log.warning("approvals are lost when this service stops, because auth.seal_keys is not set")
     server = settings.server
     page = f"{server.public_url or f'http://localhost:{server.port}'}/console/approvals"
     return ApprovalDesk(

@@ -22,13 +22,13 @@ _HASH_DIGITS = 64
 
 _WORDS_OF_OTHERS = {
     # top level
-    "servers": "a list of servers stands under upstreams:, or as MCP clients write it under mcpServers:",
+    "servers": "list servers under upstreams:, or in the form of MCP clients under mcpServers:",
     "mcp_servers": "did you mean mcpServers?",
     "mcpservers": "did you mean mcpServers?",
     "mcp_server": "did you mean mcpServers?",
-    "context_servers": "a list of servers stands under upstreams:, or as MCP clients write it under mcpServers:",
+    "context_servers": "list servers under upstreams:, or in the form of MCP clients under mcpServers:",
     "backends": "did you mean upstreams?",
-    "tools": "tools come from servers, which stand under upstreams: or mcpServers:",
+    "tools": "tools come from servers, which are listed under upstreams: or mcpServers:",
 }
 _MEANT: Mapping[str, Mapping[str, str]] = {
     "ModelSettings": {"name": "model", "url": "base_url", "key": "api_key", "token": "api_key"},
@@ -53,20 +53,20 @@ _IN_AN_UPSTREAM = {
     "excludetools": "the plugin tool_manager switches tools off: plugins.middleware, mode: denylist",
     "includetools": "the plugin tool_manager chooses tools: plugins.middleware, mode: allowlist",
     "enabledtools": "the plugin tool_manager chooses tools: plugins.middleware, mode: allowlist",
-    "alwaysallow": "it is the client's own approval; leave it out. Ours are rules under access:",
-    "autoapprove": "it is the client's own approval; leave it out. Ours are rules under access:",
-    "trust": "it is the client's own approval; leave it out. Ours are rules under access:",
+    "alwaysallow": "it is the client's own approval; remove it. The gate uses rules under access:",
+    "autoapprove": "it is the client's own approval; remove it. The gate uses rules under access:",
+    "trust": "it is the client's own approval; remove it. The gate uses rules under access:",
     "envfile": 'is not read; name each variable under env: {NAME: "${NAME}"}',
     "transporttype": "did you mean type?",
 }
 _OF_REQUESTS = ("temperature", "top_p", "top_k", "seed", "stop", "reasoning_effort", "parallel_tool_calls")
 _IN_A_MODEL = {
-    **{name: f"a field of requests stands under extra: {{{name}: ...}}" for name in _OF_REQUESTS},
-    "timeout": "there are first_event_timeout_s, idle_timeout_s and stall_timeout_s",
-    "timeout_s": "there are first_event_timeout_s, idle_timeout_s and stall_timeout_s",
+    **{name: f"a field of requests belongs under extra: {{{name}: ...}}" for name in _OF_REQUESTS},
+    "timeout": "use first_event_timeout_s, idle_timeout_s or stall_timeout_s",
+    "timeout_s": "use first_event_timeout_s, idle_timeout_s or stall_timeout_s",
 }
 _IN_A_KEY = ("key", "secret", "token", "password")
-_A_HASH_ONLY = "a key stands nowhere in a configuration, only its sha256; wicketgate key new prints both"
+_A_HASH_ONLY = "a configuration has the sha256 of a key, never the key; wicketgate key new prints both"
 
 _FIXED = "this setting was removed, because one value suits all; remove it. The value is"
 REMOVED: Mapping[str, str] = {
@@ -190,7 +190,7 @@ def _explain(fault: Any, model: type[BaseModel] | None, source: str) -> str:
     context = fault.get("ctx") or {}
     name = loc[-1] if loc and isinstance(loc[-1], str) else ""
     if given is None and kind not in ("missing", "extra_forbidden", "value_error"):
-        return "nothing stands behind it; give a value, or leave the key out"
+        return "it has no value; give one, or remove the key"
     match kind:
         case "extra_forbidden" if removed := REMOVED.get(re.sub(r"\[\d+\]", "[]", place(loc, "", {}))):
             return removed
@@ -202,7 +202,7 @@ def _explain(fault: Any, model: type[BaseModel] | None, source: str) -> str:
             return _one_of(re.findall(r"'([^']*)'", str(context.get("expected", ""))), given)
         case "tuple_type" | "list_type":
             if loc == ("upstreams",) and isinstance(given, dict):
-                return "must be a list, each entry with '- name:'; servers by name stand under mcpServers:"
+                return "must be a list, each entry with '- name:'; servers by name belong under mcpServers:"
             return "must be a list, in [brackets] or with '- ' before each entry"
         case "model_type" | "dict_type" | "model_attributes_type":
             return "must be a section with keys"
@@ -286,7 +286,7 @@ def _pattern(name: str, section: type[BaseModel] | None, given: object) -> str:
             return f"must be lower-case letters, digits, - and _, a letter first: {legal_name(text)}"
         case owner, key if (owner, key) in _PATTERNS:
             return _PATTERNS[owner, key]
-    return "is not written as it must be"
+    return "is malformed"
 
 
 def _meant(key: str, section: type[BaseModel] | None, root: type[BaseModel] | None, given: object, source: str) -> str:

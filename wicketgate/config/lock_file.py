@@ -40,14 +40,14 @@ def read_lock(path: Path) -> Pins:
     try:
         content = json.loads(text)
     except (ValueError, RecursionError):
-        raise ConfigError(f"The lock file {path} is not JSON (a merge that was left half done?)") from None
+        raise ConfigError(f"The lock file {path} is not JSON (perhaps an unfinished merge)") from None
     match content:
         case {"version": 1, "upstreams": dict(upstreams)}:
             return {server: _read_pins(path, server, tools) for server, tools in upstreams.items()}
         case {"version": int(version)} if version != _VERSION:
             raise ConfigError(f"The lock file {path} has version {version}; this program knows {_VERSION}")
         case _:
-            raise ConfigError(f"The lock file {path} is not one that wicketgate lock has written")
+            raise ConfigError(f"The lock file {path} was not written by wicketgate lock")
 
 
 @contextmanager
@@ -103,7 +103,7 @@ def lock_text(pins: Pins) -> str:
 
 def _read_pins(path: Path, server: str, tools: object) -> dict[str, Pin]:
     if not isinstance(tools, dict):
-        raise ConfigError(f"The lock file {path} is not one that wicketgate lock has written: {server}")
+        raise ConfigError(f"The lock file {path} was not written by wicketgate lock: {server}")
     return {name: _read_pin(path, f"{server}:{name}", entry) for name, entry in tools.items()}
 
 
@@ -117,7 +117,7 @@ def _read_pin(path: Path, tool: str, entry: object) -> Pin:
                 )
             return Pin(sha256, definition, trusted=rest.get("trusted") is True)
         case _:
-            raise ConfigError(f"The lock file {path} is not one that wicketgate lock has written: {tool}")
+            raise ConfigError(f"The lock file {path} was not written by wicketgate lock: {tool}")
 
 
 def _digest(definition: Mapping[str, Any]) -> str:

@@ -89,7 +89,7 @@ def _make_plugin(entry: PluginSettings, kind: str, server: str, where: str) -> P
     try:
         return plugin(config)
     except Exception:  # code of others may raise anything; the start must name the plugin
-        log.exception("the plugin %s cannot be made", entry.handler)
+        log.exception("the plugin %s cannot be created", entry.handler)
         raise ConfigError(
             f"Invalid configuration: {where}: {entry.handler!r} cannot start with this config; the log says why"
         ) from None
@@ -108,7 +108,7 @@ def _find(handler: str, where: str) -> type[Plugin]:
     if len(found) > 1:
         packages = ", ".join(sorted({point.dist.name for point in found if point.dist} or {"?"}))
         raise ConfigError(
-            f"Invalid configuration: {where}.handler: several packages bring a plugin {handler!r}: {packages}"
+            f"Invalid configuration: {where}.handler: several packages provide a plugin {handler!r}: {packages}"
         )
     try:
         loaded: Any = next(iter(found)).load()
@@ -118,7 +118,7 @@ def _find(handler: str, where: str) -> type[Plugin]:
             f"Invalid configuration: {where}.handler: the package of {handler!r} cannot be imported; the log says why"
         ) from None
     if not (isinstance(loaded, type) and issubclass(loaded, SecurityPlugin | MiddlewarePlugin)):
-        raise ConfigError(f"Invalid configuration: {where}.handler: {handler!r} is no plugin class")
+        raise ConfigError(f"Invalid configuration: {where}.handler: {handler!r} is not a plugin class")
     return loaded
 
 

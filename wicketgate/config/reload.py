@@ -119,7 +119,7 @@ class Applied:
             if not self._configured(name).enabled:
                 return False
             await self._exchange(self.settings, renewed=(name,))
-        log.info("upstream %s: reconnected, as an operator asked", name)
+        log.info("upstream %s: reconnected by an operator", name)
         return True
 
     async def read_pins(self) -> None:
@@ -294,9 +294,11 @@ class Reloader:
             try:
                 await self._apply(await self._read())
             except ConfigError as error:
-                log.error("configuration not applied, the one in force stays: %s", "; ".join(str(error).splitlines()))
+                log.error(
+                    "configuration not applied, the previous one stays in force: %s", "; ".join(str(error).splitlines())
+                )
             except Exception:
-                log.exception("configuration not applied, the one in force stays")
+                log.exception("configuration not applied, the previous one stays in force")
             if not self._wanted.is_set():
                 self._idle.set()
 

@@ -195,12 +195,12 @@ def no_upstreams_line(settings: Settings) -> str:
     if not settings.upstreams:
         return (
             "There are no upstreams, so there are no tools. wicketgate init writes a file with some, wicketgate import "
-            "takes over those of an MCP client, and an entry under upstreams: adds one by hand"
+            "imports those of an MCP client, and an entry under upstreams: adds one by hand"
         )
     if not any(upstream.enabled for upstream in settings.upstreams):
         count = len(settings.upstreams)
         what = "The only upstream is" if count == 1 else f"All {count} upstreams are"
-        return f"{what} disabled, so there are no tools; enabled: true, or no word on it, switches one on"
+        return f"{what} disabled, so there are no tools; to enable one, set enabled: true or remove the key"
     return ""
 
 

@@ -112,7 +112,7 @@ class Switches:
             for start in range(0, len(rows), _AT_ONCE):
                 await self._store.step([Drop(*each) for each in rows[start : start + _AT_ONCE]])
         except StoreUnavailable as error:
-            log.error("what was switched in the console stays so at other processes: %s", error)
+            log.error("other processes keep the state set in the console: %s", error)
             return
         if rows:
             await self._news.tell("switches_reset")
@@ -183,7 +183,7 @@ class Switches:
             changed = await self._do(name, act)
         except (KeyError, ConfigError) as error:
             reason = error if isinstance(error, ConfigError) else "this process has no server of this name"
-            log.error("upstream %s: %s, as asked at another process, is not possible: %s", name, act, reason)
+            log.error("upstream %s: %s, requested at another process, is not possible: %s", name, act, reason)
             return False
         return changed or act != "reconnect"
 

@@ -135,7 +135,7 @@ def _exchange_of(
         return TokenExchange(own, carrier, now, audience=given.audience, resource=resource, scopes=scopes)
     if id_tokens is None:
         raise ConfigError(
-            f"upstreams.{settings.name}.oauth.exchange.by: id_jag needs ID tokens of callers, which nothing keeps"
+            f"upstreams.{settings.name}.oauth.exchange.by: id_jag needs ID tokens of callers, which are not stored"
             " here; the first upstream with it takes effect after a restart"
         )
     method = _METHODS[oauth.auth_method or "basic"]

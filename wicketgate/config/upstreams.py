@@ -135,7 +135,7 @@ class UpstreamMaker:
         if not settings.is_per_user:
             return self._of_mcp(settings, self._connect(settings, secrets, log), log.note)
         if self.users is None:
-            raise ConfigError(f"upstreams.{settings.name}.credentials: no logins of users are kept here")
+            raise ConfigError(f"upstreams.{settings.name}.credentials: logins of users are not stored here")
         return UserUpstream(
             settings.name,
             self.users(settings),

@@ -58,7 +58,7 @@ def make_user_logins(
             " service: users connect their accounts there"
         )
     if "callback" in needing:
-        raise ConfigError("upstreams.callback: with logins another name is needed; this one is a path here")
+        raise ConfigError("upstreams.callback: an upstream of callers' logins cannot have this name; rename it")
     from wicketgate.login.user_logins import UserLogins
 
     rows = make_sealed_rows(settings, store)
@@ -114,8 +114,8 @@ def id_token_issuers(settings: Settings) -> Mapping[str, Issuer]:
             )
         if issuer.login.client_id != client:
             raise ConfigError(
-                f"{place}.client_id: by id_jag it is the client of login of the issuer {issuer.name} in auth.issuers,"
-                " for which its ID tokens are"
+                f"{place}.client_id: must be login.client_id of the issuer {issuer.name} in auth.issuers,"
+                " for which its ID tokens are issued"
             )
         found[issuer.name] = issuer.made()
     return found
@@ -210,7 +210,7 @@ class GateLogins:
             return self._users(upstream)
         if self.accounts is None:
             later = "the first upstream with user takes effect after a restart"
-            why = later if self._is_kept_here else "no logins of users are kept here"
+            why = later if self._is_kept_here else "logins of users are not stored here"
             raise ConfigError(f"upstreams.{upstream.name}.credentials: {why}")
         from wicketgate.config.upstream_logins import login_client
 

@@ -312,7 +312,7 @@ class Redeemed:
 
     async def approve(self, call: PendingCall) -> None:
         if self._approval is None or not matches(self._approval, call):
-            raise Forbidden("The owner's approval was for another call. This one was not run.", path=call.tool_id)
+            raise Forbidden("The owner's approval was for a different call. This one was not run.", path=call.tool_id)
         approval, self._approval = self._approval, None
         self.refusal = refusal_of(approval, call) if set(call.needs) <= set(self._granted) else _OTHERS_NOW
         if self.refusal:

@@ -225,7 +225,7 @@ class KeyedRuns:
                 abandoned = await self._journal.next_abandoned()
             except Exception:
                 # The last boundary of this task: the next look has to come all the same.
-                log.exception("runs of processes that are gone were not looked for")
+                log.exception("runs of ended processes could not be searched for")
                 finding_places.release()
                 await asyncio.sleep(_TRY_AGAIN_S)
                 continue
@@ -262,7 +262,7 @@ class KeyedRuns:
             found = await self._resumed(abandoned, standing)
         except Exception:
             # The last boundary of this task: what was kept is from outside of this process.
-            log.exception("a run was lost: it could not be gone on with")
+            log.exception("a run was lost: it could not be continued")
             found = [*lost_events([])]
         finally:
             placed()
@@ -270,7 +270,7 @@ class KeyedRuns:
             try:
                 await self._journal.append(name, found)
             except JournalAway:
-                log.warning("a run was taken by a further process before it ended here")
+                log.warning("a run was taken over by another process before it ended here")
             finally:
                 await self._journal.end(name)
         else:
@@ -284,7 +284,7 @@ class KeyedRuns:
         if isinstance(saved.start, RunState):
             usage = saved.start.usage
         if not standing(identity):
-            log.warning("a run of a process that is gone ends: its key %s is not good any more", identity.key_id)
+            log.warning("a run of an ended process was cancelled: its key %s is no longer valid", identity.key_id)
             return [encode(Done("cancelled", usage))]
         # Its time without a reader may be over: one may come now, where its process could not have been reached.
         too_long = abandoned.alone_s > self._limits.alone_s(saved.on_disconnect)
@@ -292,9 +292,9 @@ class KeyedRuns:
             return [encode(Done("cancelled", usage))]
         place = await self._place_of(abandoned.name, identity)
         if place is None:
-            log.error("a run was lost: there was no place for it")
+            log.error("a run was lost: no stream was free for it")
             return [*lost_events([])]
-        log.warning("a run goes on here: the process that ran it is gone")
+        log.warning("a run continues here: its process has ended")
         return saved, place
 
     async def _place_of(self, name: str, identity: Identity) -> Place | None:
@@ -333,7 +333,7 @@ class KeyedRuns:
                         if place.interruption.reason == "handed_over" and _is_cut_short(batch):
                             released = saved.recorder.resumes and await self._journal.release(name)
                             if released:
-                                log.info("a run was released, so that another process goes on with it")
+                                log.info("a run was released, so that another process continues it")
                                 break
                             place.interruption.reason = "cancelled"
                         part = saved.recorder.next(states.pop()) if states else b""

@@ -225,7 +225,7 @@ class LongCalls:
         seconds, progress = max(0, int(time() - row["began"])), row["progress"]
         body = {
             "status": "running",
-            "summary": f"The tool has run for {seconds} s and goes on. Get its result with tool_view: handle and the "
+            "summary": f"The tool has run for {seconds} s and continues. Get its result with tool_view: handle and the "
             "selector in next.",
             "facts": [] if progress is None else [_progress_line(Progress(*progress))],
             "artifacts": [],

@@ -208,9 +208,11 @@ class NamespacedFace:
         self._indexed = indexed = _Index(catalog, names, shown, any(map(names_page, items.values())))
         if names.aliases:
             some = ", ".join(sorted(names.aliases)[:_MAX_LOGGED])
-            log.warning("%d tools have an alias, since models cannot say their names: %s", len(names.aliases), some)
+            log.warning(
+                "%d tools have an alias, because model APIs do not accept their names: %s", len(names.aliases), some
+            )
         for tool_id in names.unreachable[:_MAX_LOGGED]:
-            log.warning("%s has the name of another tool of its server, and is not reachable by it", tool_id)
+            log.warning("%s has the name of another tool of its server, and cannot be called by it", tool_id)
         return indexed
 
 

@@ -130,7 +130,7 @@ class NamespacedOffers:
         result = await self._pass_on(routed, lambda request: {"uri": request.name}, "read", "resources", context, admit)
         contents = result.get("contents")
         if not isinstance(contents, list):
-            raise Refusal(UPSTREAM_FAILED, f"{routed.target_server} gave an answer that is not a valid MCP result.")
+            raise Refusal(UPSTREAM_FAILED, f"{routed.target_server} returned an answer that is not a valid MCP result.")
         return {**result, "contents": [_addressed(part, routed) for part in contents]}
 
     async def get_skill(self, params: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]:
@@ -163,7 +163,7 @@ class NamespacedOffers:
         )
         children = result.get("resources")
         if not isinstance(children, list):
-            raise Refusal(UPSTREAM_FAILED, f"{server} gave an answer that is not a valid MCP result.")
+            raise Refusal(UPSTREAM_FAILED, f"{server} returned an answer that is not a valid MCP result.")
         kept = [child for child in children if not await self._skills.hides(server, _uri_of(child), identity)]
         return {**result, "resources": shown_children(server, kept)}
 
@@ -289,7 +289,7 @@ class NamespacedOffers:
 
         async def still_allowed() -> None:
             if not self._may(context, right, routed.target_server) or await self._held(routed, right, context):
-                raise Forbidden("answers_refused: this is not offered to you any more.")
+                raise Forbidden("answers_refused: you may no longer use this.")
 
         async def send(request: Request, context: CallContext) -> Mapping[str, Any]:
             nonlocal called

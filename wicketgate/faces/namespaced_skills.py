@@ -248,7 +248,7 @@ class NamespacedSkills:
             policy = self._runtime.pins()
             if policy.pins is None and not policy.hold_suspicious:
                 return EMPTY
-            raise UpstreamUnavailable(f"{server} does not list its skills at the moment, so none can be used.")
+            raise UpstreamUnavailable(f"{server} cannot list its skills at the moment, so none can be used.")
         entries = listing.items.get(server, ())
         shelf = self._shelves.get(server)
         if shelf is None or shelf.entries is not entries:

@@ -340,9 +340,9 @@ class FeatureFleet:
             # Others that wait for the same list still get it when this caller leaves.
             await asyncio.wait([listing], timeout=max(0.0, kept.began + self._patience_s - self._now()))
         if not listing.done():
-            return UpstreamTimeout(f"{server} has not given its {kind} yet.")
+            return UpstreamTimeout(f"{server} has not listed its {kind} yet.")
         if listing.cancelled():
-            return UpstreamUnavailable(f"{server} is no longer asked for its {kind}.")
+            return UpstreamUnavailable(f"{server} is being closed; its {kind} were not listed.")
         try:
             found = listing.result()
         except GatewayError as error:

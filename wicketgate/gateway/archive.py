@@ -171,7 +171,7 @@ CALL_HANDLE = "call"
 
 def no_such_call(handle: str) -> ViewFailed:
     """The same answer wherever ``no_such_artifact`` is one."""
-    return ViewFailed("No such call, or its result is not kept any more.", path=handle)
+    return ViewFailed("No such call, or its result has expired.", path=handle)
 
 
 def no_such_artifact(handle: str) -> ViewFailed:

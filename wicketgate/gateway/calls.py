@@ -397,7 +397,7 @@ class Calls:
     ) -> Mapping[str, Any]:
         """A file of a skill, if it is as the skill says. Raises SkillChanged, Forbidden, and as ``Member.guarded``."""
         if member.features is None:
-            raise UpstreamUnavailable(f"{item.server} gives no skills any more.")
+            raise UpstreamUnavailable(f"{item.server} no longer has skills.")
         uri = item.upstream_name
         result = await member.features.request("resources/read", {"uri": uri}, context, timeout_s)
         try:
@@ -422,7 +422,7 @@ def _check_pages(server: str, refused: UpstreamRefused, rules: PageRules) -> Non
         return
     refused.data, left_out = pages_of(server, refused.data, rules)
     for why in left_out:
-        log.warning("%s: a page in an error of the server was shown to nobody: it %s", server, why)
+        log.warning("%s: a page in an error of the server was not shown to anyone: it %s", server, why)
 
 
 async def _needs_approval(

@@ -298,7 +298,7 @@ def _entries(answers: Mapping[str, Listing | GatewayError]) -> dict[str, Listing
         else:
             found[name] = [SkillEntry(steady(one)) for one in answer[:_MAX_SKILLS] if isinstance(one, Mapping)]
             if len(answer) > _MAX_SKILLS:
-                log.warning("upstream %s: it lists %d skills, of which %d are taken", name, len(answer), _MAX_SKILLS)
+                log.warning("upstream %s: it lists %d skills, of which %d are used", name, len(answer), _MAX_SKILLS)
     return found
 
 

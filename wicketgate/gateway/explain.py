@@ -74,12 +74,12 @@ def _absent(
     for server, screen in screened.items():
         for name, held in screen.held.items():
             if bare in (name, f"{server}:{name}"):
-                yield f"{server}:{name}: quarantined for everybody: {held.explanation}"
+                yield f"{server}:{name}: quarantined for all callers: {held.explanation}"
                 return
     # Left out by the catalog, or no tool.
     for tool_id in catalog.subscriptions:
         if _is_id(wanted, tool_id):
-            yield f"{tool_id}: left aside for everybody: a subscription, which no tool call can carry"
+            yield f"{tool_id}: not callable: a subscription, whose answers are a stream"
             return
     for app_tool in catalog.app_tools:
         if _is_id(wanted, app_tool):
@@ -90,7 +90,7 @@ def _absent(
         for given in (tool.get("name") for tool in tools if isinstance(tool, Mapping)):
             if isinstance(given, str) and bare in (given, f"{server}:{given}"):
                 yield (
-                    f"{server}:{given}: hidden for everybody: {server} lists it, but a plugin leaves it out, or its "
+                    f"{server}:{given}: hidden from all callers: {server} lists it, but a plugin removes it, or its "
                     "definition cannot be used (see wicketgate check)"
                 )
                 return
@@ -124,9 +124,9 @@ def _why(access: AccessPolicy, item: SelectableItem, identity: Identity) -> Iter
         if last:
             yield f"{shown}otherwise: {default}"
     if len(names) > 1:
-        yield "of these, the strictest counts"
+        yield "the strictest of these counts"
     if not steps:
-        yield "no rule of access is about it" if default == "visible" else f"no rule of access is about it: {default}"
+        yield "no access rule matches it" if default == "visible" else f"no access rule matches it: {default}"
 
 
 def _words(decision: Decision) -> str:
@@ -161,7 +161,7 @@ def _rank(
     if item.id in ranked:
         return f"query {query!r}: place {ranked.index(item.id) + 1}"
     if item.id in catalog.quarantine:
-        return f"query {query!r}: in no browse, since it has no card"
+        return f"query {query!r}: not ranked, because it has no card"
     if len(ranked) == _RANKED:
         return f"query {query!r}: not among the first {_RANKED}"
-    return f"query {query!r}: unranked, since no word of it is in the tool's name, description or arguments"
+    return f"query {query!r}: not ranked, because none of its words is in the tool's name, description or arguments"

@@ -154,9 +154,9 @@ class FirstLogins:
             await self._read(name)
         except GatewayError as error:
             self._not_before[name] = self._now() + _AGAIN_S
-            log.warning("%s: its tools could not be had with an account: %s", name, error.code)
+            log.warning("%s: its tools could not be listed with an account: %s", name, error.code)
         except Exception:
-            log.exception("%s: its tools could not be had with an account", name)
+            log.exception("%s: its tools could not be listed with an account", name)
 
     async def _read(self, name: str) -> None:
         upstream = self._per_user[name]

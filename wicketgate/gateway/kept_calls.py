@@ -334,7 +334,7 @@ class KeptCalls:
             written = await self._store.write(call.owner, call.id, row, life_s, begun=kept.begun, ended=ended)
             if written == "full" and kept.begun:
                 ended = False
-                log.warning("%s: its result is known to this process only", call.label)
+                log.warning("%s: its result is available at this process only", call.label)
                 row = {**row, "questions": {}, "unkept": True, "outcome": None}
                 written = await self._store.write(call.owner, call.id, row, self._life_s, begun=True, ended=False)
             match written:
@@ -342,12 +342,12 @@ class KeptCalls:
                     kept.begun, kept.ended = True, ended
                 case "lost":
                     if self._is_kept(kept):
-                        log.warning("%s: it was reported as lost, because this process stood still", call.label)
+                        log.warning("%s: it was reported as lost, because this process was paused", call.label)
                         del self._kept[self._store.key(call.owner, call.id)]
                         self._running.drop(call)
                 case _:
                     if not kept.begun:
-                        log.warning("%s: a call goes on without its request, unknown to other processes", call.label)
+                        log.warning("%s: a call continues after its request, at this process only", call.label)
                     kept.dirty = written == "unavailable"
 
     def _write_again(self) -> None:
@@ -378,7 +378,7 @@ class KeptCalls:
                 await asyncio.sleep(_AGAIN_S)
             except Exception:
                 # The last boundary of this task: without it nobody could answer at another process.
-                log.exception("what was said to calls is not read")
+                log.exception("messages to calls could not be read")
                 await asyncio.sleep(_AGAIN_S)
 
     async def _take(self, heard: Sequence[Said]) -> None:

@@ -202,7 +202,7 @@ class Learning:
         if self._again is not None:
             self._again.cancel()
         if self._waiting:
-            log.error("lessons that no store has: %d", len(self._waiting))
+            log.error("learned words of %d executions were dropped", len(self._waiting))
             self.dropped += len(self._waiting)
             self._waiting = []
 
@@ -244,7 +244,7 @@ class Learning:
                 await self._take(changed)
         except Exception:
             if not self._failed:
-                log.exception("the store of learned words has a fault; nothing is learned")
+                log.exception("the store of learned words failed; nothing is learned")
             self._failed = True
             self.dropped += len(lessons)
             return False

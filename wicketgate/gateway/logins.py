@@ -37,7 +37,7 @@ class Logins:
     ) -> R:
         """The result of *run*, which is run again after each login that it needs. *still_allowed* raises Forbidden if
         the call may not go on, for a person may take long. Raises what *run* raises; ConnectRequired where nobody can
-        be asked, or the login did not come about."""
+        be asked, or the login failed."""
         try:
             return await run()
         except ConnectRequired as need:
@@ -112,7 +112,7 @@ def _can_be_asked(context: CallContext, need: ConnectRequired) -> bool:
 
 
 def _words(need: ConnectRequired) -> str:
-    return f"Connect your own account at {need.upstream}. Nothing has been run yet; the call goes on when you have."
+    return f"Connect your own account at {need.upstream}. Nothing has been run yet; the call continues afterwards."
 
 
 def _declined(need: ConnectRequired) -> Forbidden:

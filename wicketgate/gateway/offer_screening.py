@@ -184,11 +184,11 @@ def log_screened(before: Mapping[str, Screened], now: Mapping[str, Screened], *,
             log.warning("suspicious %s: %s:%s: %s", noun, server, name, "; ".join(signs))
         gone = [name for name in screened.gone if name not in known.gone]
         for name in gone[:_MAX_LOGGED]:
-            log.warning("pinned %s is gone: %s:%s", noun, server, name)
+            log.warning("pinned %s is missing: %s:%s", noun, server, name)
         unsaid = sum(max(0, len(found) - _MAX_LOGGED) for found in (held, flagged, gone))
         if unsaid:
             log.warning(
-                "%s: %d more %ss are quarantined, suspicious or gone; see wicketgate check", server, unsaid, noun
+                "%s: %d more %ss are quarantined, suspicious or missing; see wicketgate check", server, unsaid, noun
             )
 
 

@@ -451,7 +451,7 @@ class RunningCalls:
 
     def _check_drain(self) -> None:
         if self._draining:
-            raise RateLimited("The gate is being stopped; no call can go on without its request.")
+            raise RateLimited("The gate is being stopped; no call can outlive its request.")
 
     def _make_room_for_bytes(self) -> None:
         """Forget results until the rest is small enough: of the owner with most, the given ones first, then the
@@ -463,7 +463,7 @@ class RunningCalls:
         while sum(kept.values()) > self.limits.most_bytes:
             owner = max(kept, key=kept.__getitem__)
             call = min((one for one in ended if one.owner == owner), key=lambda one: not one.given)
-            log.warning("%s: a result of %d bytes is kept no longer: there are too many", call.label, call.bytes)
+            log.warning("%s: a result of %d bytes was dropped: too many are stored", call.label, call.bytes)
             kept[owner] -= call.bytes
             ended.remove(call)
             self.drop(call)

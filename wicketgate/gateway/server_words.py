@@ -80,11 +80,11 @@ class ServerWords:
                 methods = {each.get("method") for each in asked.requests.values() if isinstance(each, Mapping)}
                 if methods - {QUESTION}:
                     # Only for a question is there an answer that says that nobody was asked.
-                    raise UpstreamError(f"{self._request.server} asks for something that is put to nobody.") from None
+                    raise UpstreamError(f"{self._request.server} sent a request that is not allowed.") from None
                 # Nobody is asked, and the server learns so at once.
                 cancelled = {key: dict(CANCELLED) for key in asked.requests}
                 context = context.having(answers=InputAnswers(cancelled, asked.request_state))
-        raise UpstreamError(f"{self._request.server} asked for input again and again; the call was given up.")
+        raise UpstreamError(f"{self._request.server} asked for input too often; the call was cancelled.")
 
     async def shown(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any] | None:
         """*params* as the plugins leave them; None if they may not be shown."""
@@ -95,12 +95,14 @@ class ServerWords:
         try:
             named = question_of(self._request.server, params, self._pages)
         except QuestionRefused as why:
-            log.warning("%s: a question of the server was put to nobody: it %s", self._request.server, why)
+            log.warning("%s: a question of the server was not shown to anyone: it %s", self._request.server, why)
             await self.record("cancelled")
             return None
         shown = await self.shown(QUESTION, named)
         if shown is None:
-            log.warning("%s: a question of the server was put to nobody: a plugin blocked it", self._request.server)
+            log.warning(
+                "%s: a question of the server was not shown to anyone: a plugin blocked it", self._request.server
+            )
             await self.record("cancelled")
         return shown
 
@@ -116,7 +118,7 @@ class ServerWords:
                 raise QuestionRefused("was blocked by a plugin")
             return shown
         except QuestionRefused as why:
-            log.warning("%s: its request (%s) was put to nobody: it %s", self._request.server, method, why)
+            log.warning("%s: its request (%s) was not shown to anyone: it %s", self._request.server, method, why)
             await self.record("cancelled", kind)
             return None
 
@@ -230,7 +232,7 @@ class _HeardCaller(PassingCaller):
                 return CANCELLED
             return await self._words.answer(await self._caller.ask(method, question))
         except GatewayError as error:
-            log.warning("a question of a server was given up: %s", error.code)
+            log.warning("a question of a server was cancelled: %s", error.code)
             return CANCELLED
 
     async def _ask_client(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -247,7 +249,7 @@ class _HeardCaller(PassingCaller):
                 raise
             given = await self._words.given(kind, answer)
         except GatewayError as error:
-            log.warning("a request of a server (%s) was given up: %s", kind, error.code)
+            log.warning("a request of a server (%s) was cancelled: %s", kind, error.code)
             raise CannotAsk(method) from None
         if given is None:
             raise CannotAsk(method)

@@ -41,7 +41,7 @@ def _check(skill: Skill, server: str, uri: str, result: Mapping[str, Any], polic
     try:
         part = checked_file(skill, uri, result)
     except SkillMismatch as mismatch:
-        log.warning("%s: the file %.200s is not as its skill says: %s", server, uri, mismatch)
+        log.warning("%s: the file %.200s does not match its skill: %s", server, uri, mismatch)
         raise SkillChanged(
             f"The file is not what its skill says of it: {mismatch}. The list of skills is read again; try again in a "
             "moment."
@@ -51,4 +51,4 @@ def _check(skill: Skill, server: str, uri: str, result: Mapping[str, Any], polic
         return
     log.warning("%s: suspicious text in the file %.200s of a skill: %s", server, uri, "; ".join(signs))
     if policy.hold_suspicious:
-        raise Forbidden("This file holds suspicious words and is kept back until a person accepts its skill.")
+        raise Forbidden("This file contains suspicious text and is withheld until a person accepts its skill.")

@@ -24,12 +24,12 @@ def read_private_key(pem: str) -> PrivateKey:
     try:
         key = load_pem_private_key(pem.encode(), None)
     except (ValueError, TypeError, UnsupportedAlgorithm):
-        raise ValueError("is no PEM of a private key without a password") from None
+        raise ValueError("must be the PEM of a private key without a password") from None
     if isinstance(key, ec.EllipticCurvePrivateKey) and isinstance(key.curve, ec.SECP256R1):
         return key
     if isinstance(key, rsa.RSAPrivateKey | ed25519.Ed25519PrivateKey):
         return key
-    raise ValueError("is a key of another kind than RSA, P-256 and Ed25519")
+    raise ValueError("must be an RSA, P-256 or Ed25519 key")
 
 
 def assertion_signer(

@@ -101,7 +101,7 @@ class LoginFile:
                     own.unlink()
         key = path.read_bytes()
         if len(key) != _KEY_BYTES:
-            raise ValueError("the key of the logins is not whole")
+            raise ValueError("the key of the logins is damaged")
         return key
 
     def _lock(self) -> int:

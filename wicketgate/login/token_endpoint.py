@@ -165,7 +165,7 @@ def id_jag(
     answer: Answer = yield client.request(form)
     document = _granted(answer)
     if document.get("issued_token_type") != ID_JAG:
-        raise Refused("the issuer gave another kind of token than was asked for", "")
+        raise Refused("the issuer returned another kind of token than requested", "")
     return _token(document, "access_token")
 
 
@@ -244,7 +244,7 @@ def _token(document: Mapping[str, Any], name: str, *, must: bool = True) -> str:
     if isinstance(token, str) and 0 < len(token) <= MAX_TOKEN and token.isascii() and token.isprintable():
         return token
     if must:
-        raise Refused("the token server's answer holds no usable token", "")
+        raise Refused("the token server's answer has no usable token", "")
     return ""
 
 

@@ -121,7 +121,7 @@ class UserGrants:
                 some = (self._read(actor) for actor in actors[start : start + _AT_ONCE])
                 for error in await asyncio.gather(*some, return_exceptions=True):
                     if isinstance(error, Exception) and not isinstance(error, StoreUnavailable):
-                        log.error("%s: a grant was not looked after", self._name, exc_info=error)
+                        log.error("%s: a grant could not be checked", self._name, exc_info=error)
             # What nobody uses is forgotten.
             before = self._clock() - LOOK_S
             self._known = {

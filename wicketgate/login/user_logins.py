@@ -282,7 +282,7 @@ class UserLogins:
                 await server.revoke(grant)
             except (LoginFailure, StoreUnavailable) as failure:
                 why = failure.detail if isinstance(failure, LoginFailure) else "the store is away"
-                log.warning("%s: a grant has ended here, and perhaps not at its issuer: %s", name, why)
+                log.warning("%s: a grant was removed here, but perhaps not at its issuer: %s", name, why)
                 self._report(GrantEvent("left", grant.actor, name, grant.issuer, by))
         return ended
 

@@ -280,7 +280,7 @@ def _check_loss(error: Exception, turn: TurnReading) -> None:
             raise ProviderSilent("the provider sent no event in time") from None
         raise ProviderUnavailable(f"the provider was lost before the first event: {type(error).__name__}: {error}")
     cause = "silence" if expired else f"{type(error).__name__}: {error}"
-    raise ProviderError(f"the provider was lost in the stream: {cause}") from None
+    raise ProviderError(f"the connection to the provider was lost: {cause}") from None
 
 
 def _encoded(body: Mapping[str, Any]) -> bytes:
@@ -316,5 +316,5 @@ _encoder = msgspec.json.Encoder(enc_hook=_plain)
 def checked_key(api_key: str) -> str:
     """*api_key*, fit for a header. Raises ConfigError."""
     if not (api_key.isascii() and api_key.isprintable()):
-        raise ConfigError("model.api_key holds a character that cannot stand in a header, perhaps a line end")
+        raise ConfigError("model.api_key holds a character that a header cannot have, perhaps a line end")
     return api_key

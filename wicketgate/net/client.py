@@ -161,7 +161,7 @@ async def _sent(
             method, parsed, headers=headers, content=body, extensions={"target": path_of(url, parsed)}
         )
     except UnicodeError:
-        raise NotSendable("a character that cannot stand in a header") from None
+        raise NotSendable("a character that a header cannot have") from None
     return await http.send(request, stream=True)
 
 

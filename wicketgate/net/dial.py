@@ -96,7 +96,7 @@ async def _connected(route: Route, outgoing: Outgoing) -> HttpConnection:
         tunnel = await _over(sock, _Tunnel, proxy_tls, proxy.host)
     except ssl.SSLCertVerificationError as error:
         refused = _refused(error)
-        refused.trouble = Trouble("the proxy gave no way to it", _of_proxy(proxy, refused.trouble))
+        refused.trouble = Trouble("the proxy refused the connection", _of_proxy(proxy, refused.trouble))
         raise refused from error
     except OSError as error:
         text = f"no connection to the proxy: {type(error).__name__}: {error}"

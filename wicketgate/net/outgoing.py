@@ -71,18 +71,20 @@ def shown_origin(url: str) -> str:
 
 NOT_REACHED = Trouble("it cannot be reached", "is the host in {setting} right?")
 _REFUSED = Trouble("it refuses connections", "start it, or correct the port in {setting}")
-_NO_NAME = Trouble("its name does not resolve", "correct the host in {setting}, or the name service of this machine")
+_NO_NAME = Trouble("its name does not resolve", "correct the host in {setting}, or the DNS settings of this machine")
 _NO_ROUTE = Trouble(
     "there is no route to it",
     "look at the network of this machine; is a proxy needed (HTTPS_PROXY), or the host wrong?",
 )
-TOO_SLOW = Trouble("no connection came about in time", "is a firewall between, or the host or port in {setting} wrong?")
+TOO_SLOW = Trouble(
+    "no connection could be made in time", "is a firewall between, or the host or port in {setting} wrong?"
+)
 _PLAIN = Trouble("it speaks http, not https", "write http:// in {setting}, or the port of https")
 SPEAKS_TLS = Trouble("it speaks https, not http", "write https:// in {setting}")
 _TLS_CUT = Trouble(
     "it ended the connection when TLS began", "if it speaks plain http, write http:// in {setting}; is the port right?"
 )
-_TLS_ODD = Trouble("it does not speak TLS as it should", "its versions or ciphers of TLS do not fit those of this gate")
+_TLS_ODD = Trouble("its TLS cannot be used", "it has no TLS version or cipher in common with the gate")
 _NO_ANSWER = Trouble("it closed the connection without an answer", "if it speaks https, write https:// in {setting}")
 _NOT_HTTP = Trouble("it does not speak HTTP", "is the port in {setting} right?")
 _UNTRUSTED = Trouble(
@@ -93,7 +95,7 @@ _EXPIRED = Trouble("its certificate has expired", "it has to be renewed at the s
 _NOT_YET = Trouble("its certificate is not valid yet", "is the clock right, here and at the server?")
 _NO_FILES = Trouble("too many files are open here", "raise the limit of open files (ulimit -n)")
 _NO_CA = Trouble("its certificate cannot be checked here", "network.ca_file cannot be read, or holds no certificate")
-_NO_PROXY = "the proxy gave no way to it"
+_NO_PROXY = "the proxy refused the connection"
 _NOT_PUBLIC = Trouble("it is not at a public address", "if it is yours, name its host in oauth.private_hosts")
 
 

@@ -478,7 +478,7 @@ def _fields(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
     lines = [b"%b: %b\r\n" % field for field in headers]
     fields = b"".join(lines)
     if fields.count(b"\r") != len(lines) or fields.count(b"\n") != len(lines) or b"\0" in fields:
-        raise NotSendable("a character that cannot stand in a header")
+        raise NotSendable("a character that a header cannot have")
     return fields
 
 

@@ -52,7 +52,7 @@ class ToolManagerConfig(PluginConfig):
             raise ValueError(f"{twice!r} would name two tools")
         pattern = next((entry.tool for entry in tools if "*" in entry.tool and entry.display_name), None)
         if pattern is not None:
-            raise ValueError(f"{pattern!r} can fit several tools, so it cannot have a display_name")
+            raise ValueError(f"{pattern!r} can match several tools, so it cannot have a display_name")
         return tools
 
 

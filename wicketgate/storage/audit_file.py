@@ -123,7 +123,7 @@ class BatchedSink:
                 batch = [(record, kept) for record, kept in batch if not kept.cancelled()]
                 failure, short = await self._in_thread(partial(self._writer.write, [record for record, _ in batch]))
                 if short and not self._failed:
-                    log.error("the audit log takes no further calls: %s", short)
+                    log.error("the audit log refuses further calls: %s", short)
                 self._reason = failure or short
                 self._failed = self._reason != ""
             # Answer the callers that are still there.
@@ -146,7 +146,7 @@ class BatchedSink:
         except (TimeoutError, NoThreadLeft):
             return _SILENT, ""
         except Exception as error:  # callers wait for these records, and must not wait for ever
-            log.exception("the audit log has a fault")
+            log.exception("the audit log failed")
             return type(error).__name__, ""
 
 

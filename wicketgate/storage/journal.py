@@ -329,7 +329,7 @@ class StoredJournal:
         live = self._hold(run)
         if (found := fate(run.events, run.last_event, run.kept_until, [*run.open_calls])) != "goes_on":
             if found == "lost":
-                log.error("a run was lost: the process that ran it is gone")
+                log.error("a run was lost: its process has ended")
             await self._finish_soon(name, live)
             return
         # A process that ended without a word has had no readers for the lifetime of its mark.
@@ -469,7 +469,7 @@ class StoredJournal:
         async with live.lock:
             while live.pending:
                 if live.taken:
-                    raise JournalAway("the run was taken over, because this process stood still")
+                    raise JournalAway("the run was taken over, because this process was paused")
                 if live.attempt is None:
                     live.attempt = live.waiting.pop(0)
                     while live.waiting and not live.attempt.part:
@@ -482,10 +482,10 @@ class StoredJournal:
                     live.refused.update(live.attempt.claims)
                     raise
                 except Taken:
-                    log.warning("a run was taken over by another process, because this one stood still")
+                    log.warning("a run was taken over by another process, because this one was paused")
                     live.taken = True
                     live.end()
-                    raise JournalAway("the run was taken over, because this process stood still") from None
+                    raise JournalAway("the run was taken over, because this process was paused") from None
                 live.attempt = None
 
     async def _finish(self, name: str, live: _Live) -> None:

@@ -67,7 +67,7 @@ class StoredMcpSessions:
                 return after
             except Conflict:
                 if attempt == _TRIES:
-                    raise StoreUnavailable("a session is changed too often at once") from None
+                    raise StoreUnavailable("other processes change the session at the same time") from None
         raise AssertionError
 
     async def end(self, id: str, actor: str) -> None:
@@ -98,7 +98,7 @@ class StoredMcpSessions:
         try:
             await self._store.step(ops)
         except Full:
-            raise StoreUnavailable("there is no room for what sessions keep") from None
+            raise StoreUnavailable("the store has no room for session data") from None
 
 
 def _topic(id: str) -> str:

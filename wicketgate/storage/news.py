@@ -89,7 +89,7 @@ class News:
                 pass
             except Exception:
                 # The last boundary of this task: without it the process would hear nothing any more.
-                log.exception("the news of other processes were not read")
+                log.exception("the news of other processes could not be read")
             await asyncio.sleep(LOOK_S)
 
     async def _pay(self) -> None:
@@ -152,5 +152,5 @@ class News:
                     DamagedRow(_NEWS.name, f"{_ALL}, {facts.get('what')}")
                     return
                 except Exception:
-                    log.exception("news of another process (%s) had no effect here", facts.get("what"))
+                    log.exception("news of another process (%s) could not be applied", facts.get("what"))
                     return

@@ -180,7 +180,7 @@ class SharedLimits:
                 await self._settle(self._batch())
         except Exception:
             # The last boundary of this task. The next request starts another one.
-            log.exception("places of %s are not counted", self.kind)
+            log.exception("places of %s could not be counted", self.kind)
         finally:
             self._task = None
             self._refuse_all()

@@ -117,7 +117,7 @@ class Gate:
     def close(self, error: sqlite3.Error) -> None:
         now = asyncio.get_running_loop().time()
         if now >= self._refused_until:
-            log.warning("the storage file %s; no caller waits for it for %g s", explain(error), PAUSE_S)
+            log.warning("the storage file %s; it is not used for %g s", explain(error), PAUSE_S)
         self._refused_until = now + PAUSE_S
 
 

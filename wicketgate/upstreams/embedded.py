@@ -112,7 +112,7 @@ class McpClientUpstream:
                 raise self._failure(error, carried=False) from error
             given = None if page is None else page.get("tools")
             if page is None or not isinstance(given, list):
-                raise UpstreamError(f"{self._shown_name} gave a list of tools that is not valid.")
+                raise UpstreamError(f"{self._shown_name} returned an invalid list of tools.")
             tools += (tool if (wire := _wire(tool)) is None else wire for tool in given)
             cursor = page.get("nextCursor")
             # A server that repeats a cursor would never end.

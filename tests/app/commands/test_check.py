@@ -139,7 +139,7 @@ def test_a_server_without_a_tool_that_can_be_used_is_named_and_fails_the_check()
     result = check(upstreams=[package("local", 1), package("empty", 0), document("pets", bad=BAD)])
     assert result.exit_code == 1
     assert "empty: ready, but without a tool that can be used: it lists none" in result.stdout
-    reason = "its document has no operation that can be used (pets.json): GET /bad: "
+    reason = "its document has no usable operation (pets.json): GET /bad: "
     assert f"pets: down ({reason}" in result.stdout
     assert "left out: pets: GET /bad: " in result.stdout
     assert "local: ready, but" not in result.stdout

@@ -380,7 +380,7 @@ def test_the_url_asks_for_the_tools_that_suit_the_client(
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (("claude-desktop", "--url", URL), "takes only programs that it starts"),
+        (("claude-desktop", "--url", URL), "accepts only programs to start"),
         (("cursor", "--url", "127.0.0.1:8080"), "--url must be like"),
         (("cursor", "--url", "http://a:b@host/"), "--url must be like"),
         (("cursor", "--url", "http://[::1"), "--url must be like"),
@@ -581,7 +581,7 @@ def test_what_was_written_is_read_by_import_as_what_it_stands_for(home: Home, cl
     path.write_text("" if client == "continue" else crowded(client))
     run(client, "--name", "gate", "--write")
     itself = CliRunner().invoke(cli, ["import", str(path)])
-    assert "not taken over: gate: it leads to a Wicketgate" in itself.stderr
+    assert "not imported: gate: it leads to a Wicketgate" in itself.stderr
     face = ["--face", "namespaced"] if client in SEARCHING else []
     assert imported(path) == {"command": ["/opt/other", "mcp", "--config", str(home.config), *face]}
     if client in ("claude-desktop", *NO_REFERENCE):

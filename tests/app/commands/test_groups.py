@@ -171,8 +171,8 @@ def test_a_misspelt_upstream_or_tool_to_accept_is_answered_with_the_nearest(caps
     configured()
     for wanted, meant in (
         ("loacl:double", "No upstream is called loacl. Did you mean local?"),
-        ("local:duble", "Nothing that differs is called local:duble. Did you mean local:double or "),
-        ("nothing:like", "Nothing that differs is called nothing:like. See: wicketgate lock --diff"),
+        ("local:duble", "No difference matches local:duble. Did you mean local:double or "),
+        ("nothing:like", "No difference matches nothing:like. See: wicketgate lock --diff"),
     ):
         assert run("lock", "--accept", wanted) == 1
         assert meant in capsys.readouterr().err
@@ -260,7 +260,7 @@ def test_a_command_without_a_section_and_exit_codes_of_its_own_is_listed_all_the
     inner.add_command(click.Command("d", epilog="Exit codes: none."))
     group.add_command(inner)
     assert "One:\n  b      Does b.\n\nOthers:\n  c      Does c.\n" in CliRunner().invoke(group, ["--help"]).output
-    assert "Exit codes: 0 all is well; " in " ".join(CliRunner().invoke(group, ["c", "--help"]).output.split())
+    assert "Exit codes: 0 success; " in " ".join(CliRunner().invoke(group, ["c", "--help"]).output.split())
     assert "Exit codes: none." in CliRunner().invoke(group, ["inner", "d", "--help"]).output
 
 

@@ -96,8 +96,8 @@ def test_vs_code_with_comments_inputs_and_predefined_variables(machine: FakeMach
     }"""
     result = machine.run_on(config)
     assert "  PERPLEXITY_KEY  (Perplexity // key)" in result.stderr
-    assert "perplexity: not taken over: envFile" in result.stderr
-    assert "# not taken over: dev" in result.stdout
+    assert "perplexity: not imported: envFile" in result.stderr
+    assert "# not imported: dev" in result.stdout
     first, remote = machine.taken_of(config, HOME="/home/me").upstreams
     assert first.command[-1] == "http://x//y"
     assert revealed(first.env | first.headers) == {
@@ -133,7 +133,7 @@ def test_cursor_windsurf_and_cline(machine: FakeMachine) -> None:
     result = machine.run_on(config)
     for secret in (KEY, "abc123", "hunter22"):
         assert secret not in result.output
-    assert "cline: not taken over: autoApprove" in result.stderr
+    assert "cline: not imported: autoApprove" in result.stderr
     assert "cline: timeout 60 was read as seconds" in result.stderr
     cursor, windsurf, cline, cline2, bridge, db = machine.taken_of(config).upstreams
     assert cursor.command == ("npx", "-y", "some-server", "--api-key", "<CURSOR_ONE_API_KEY>")
@@ -165,8 +165,8 @@ def test_zed_and_continue(machine: FakeMachine) -> None:
         },
     }
     result = machine.run_on(zed)
-    assert "not taken over: ext: this server belongs to an extension" in result.stderr
-    assert "# not taken over: ext: this server" in result.stdout
+    assert "not imported: ext: this server belongs to an extension" in result.stderr
+    assert "# not imported: ext: this server" in result.stdout
     assert TOKEN not in result.output
     old, new = machine.taken_of(zed).upstreams
     assert (old.command, revealed(old.env | old.headers)) == (("/bin/server", "run"), {"A": "b"})
@@ -180,7 +180,7 @@ def test_zed_and_continue(machine: FakeMachine) -> None:
         requestOptions: {headers: {Authorization: "Bearer ${{ secrets.LINEAR }}"}, verifySsl: false}
     """
     result = machine.run_on(text, name="config.yaml")
-    assert "linear-mcp: not taken over: requestOptions.verifySsl" in result.stderr
+    assert "linear-mcp: not imported: requestOptions.verifySsl" in result.stderr
     assert "Authorization: Bearer ${LINEAR}" in result.stdout
     older = {
         "experimental": {
@@ -267,7 +267,7 @@ def test_a_variable_that_is_set_is_not_asked_for_and_a_long_name_is_cut(
     env = {"A": "${HOME}/x", "B": "${NOT_SET}"}
     result = machine.run_on({"mcpServers": {"N" * 5000: {"command": "x", "env": env, "icon": "x"}}})
     assert "N" * 100 not in result.output
-    assert "not taken over: icon" in result.stdout
+    assert "not imported: icon" in result.stdout
     assert result.stderr.partition("Set these")[2].split()[3:5] == ["start:", "NOT_SET"]
 
 

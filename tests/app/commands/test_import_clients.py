@@ -54,7 +54,7 @@ def test_codex(machine: FakeMachine) -> None:
     )
     result = machine.run("codex")
     assert SECRET not in result.output
-    assert "github: not taken over: tools" in result.stderr
+    assert "github: not imported: tools" in result.stderr
     settings = machine.taken("codex")
     github, figma, off = settings.upstreams
     assert (github.name, github.command, github.cwd) == ("github", ("npx", "-y", "@x/github"), "/srv")
@@ -158,8 +158,8 @@ def test_gemini(machine: FakeMachine) -> None:
     }
     machine.put(".gemini/settings.json", {"theme": "x", "mcp": {"excluded": ["off"]}, "mcpServers": servers})
     result = machine.run("gemini")
-    assert "b: not taken over: trust" in result.stderr
-    assert "a: not taken over" not in result.stderr
+    assert "b: not imported: trust" in result.stderr
+    assert "a: not imported" not in result.stderr
     settings = machine.taken("gemini")
     assert [upstream.enabled for upstream in settings.upstreams] == [True, True, True, False]
     assert settings.upstreams[0].timeout_s == 30
@@ -180,7 +180,7 @@ def test_windsurf_and_cline(machine: FakeMachine) -> None:
     path = machine.put(
         ".config/Code/User/globalStorage/saoudrizwan.claude-dev/settings/cline_mcp_settings.json", {"mcpServers": cline}
     )
-    assert "a: not taken over: alwaysAllow, autoApprove" in machine.run("cline").stderr
+    assert "a: not imported: alwaysAllow, autoApprove" in machine.run("cline").stderr
     (upstream,) = machine.taken(str(path)).upstreams
     assert (upstream.enabled, upstream.timeout_s) == (False, 1800)
 
@@ -257,7 +257,7 @@ def test_each_client_has_its_unit(
 @requirement("OPS-85")
 def test_infinity_is_no_timeout(machine: FakeMachine) -> None:
     path = machine.put("x.toml", '[mcp_servers.a]\ncommand = "x"\ntool_timeout_sec = inf\nstartup_timeout_sec = nan\n')
-    assert "tool_timeout_sec is not taken over" in machine.run(str(path)).stderr
+    assert "tool_timeout_sec is not imported" in machine.run(str(path)).stderr
     assert machine.taken(str(path)).upstreams[0].timeout_s is None
 
 

@@ -129,9 +129,9 @@ def test_a_server_of_several_clients_is_taken_once(machine: FakeMachine) -> None
     machine.put("work/.vscode/mcp.json", vscode)
     result = machine.run()
     assert TOKEN not in result.output
-    assert "1 of 4 servers taken over" in result.stderr
+    assert "1 of 4 servers imported" in result.stderr
     assert "github: switched off in Cursor (~/.cursor/mcp.json)" in result.stderr
-    assert "not taken over: github: VS Code (.vscode/mcp.json): the same server again" in result.stderr
+    assert "not imported: github: VS Code (.vscode/mcp.json): the same server again" in result.stderr
     settings = machine.taken()
     (upstream,) = settings.upstreams
     assert (upstream.name, upstream.enabled, upstream.timeout_s) == ("github", True, 90)
@@ -186,7 +186,7 @@ def test_two_files_with_a_question_of_one_id_are_asked_twice(machine: FakeMachin
 def test_the_gate_itself_is_not_taken_over(machine: FakeMachine, entry: dict[str, Any]) -> None:
     machine.put(".cursor/mcp.json", servers(gate=entry, other={"command": "x", "args": ["wicketgate"]}))
     result = machine.run()
-    assert "not taken over: gate: Cursor (~/.cursor/mcp.json): it leads to a Wicketgate" in result.stderr
+    assert "not imported: gate: Cursor (~/.cursor/mcp.json): it leads to a Wicketgate" in result.stderr
     assert [upstream.name for upstream in machine.taken().upstreams] == ["other"]
 
 

@@ -203,7 +203,7 @@ def test_where_it_finds_no_servers_it_says_so_and_puts_in_an_example(
     result = run(answers="\n" * asks)
     assert result.exit_code == 0, result.output
     assert "Which servers" not in result.output
-    assert "No MCP client with servers to take over was found here; time is put in as an example." in result.output
+    assert "No MCP client with servers to import was found here; time is put in as an example." in result.output
     assert [upstream.name for upstream in written().upstreams] == ["time"]
 
 
@@ -253,7 +253,7 @@ def test_a_folder_that_takes_no_file_is_told_before_anything_is_asked(
 def test_it_says_that_servers_were_not_taken_over_whole() -> None:
     write_servers("../.cursor/mcp.json", {**CURSOR, "Big One": {"command": "x", "icon": "x", "gallery": True}})
     output = run("--from", "cursor").output
-    assert "of big-one: was called 'Big One'; not taken over: gallery, icon" in output
+    assert "of big-one: was called 'Big One'; not imported: gallery, icon" in output
 
 
 @requirement("OPS-69")

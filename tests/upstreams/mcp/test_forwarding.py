@@ -79,7 +79,7 @@ async def test_a_question_that_nobody_can_answer_is_cancelled_and_the_log_says_w
     async with connected(upstream):
         assert await value(upstream, "ask", ASK, context(caller)) == {"result": {"action": "cancel"}}
     assert caller.asked == []
-    assert any("put to nobody" in message for message in caplog.messages)
+    assert any("not shown to anyone" in message for message in caplog.messages)
 
 
 @requirement("UP-8")
@@ -144,7 +144,7 @@ async def test_a_client_that_answers_later_gets_the_requests_and_brings_its_answ
     [
         ({**ASK, "keys": ["a"]}, "never", "needs an answer from a person"),
         ({"method": "sampling/createMessage", "keys": ["a"]}, "now", "sampling or roots"),
-        ({**ASK, "keys": ["a"], "more": True}, "now", "again and again"),
+        ({**ASK, "keys": ["a"], "more": True}, "now", "too often"),
     ],
 )
 async def test_a_tool_whose_questions_lead_nowhere_is_an_error_that_says_why(

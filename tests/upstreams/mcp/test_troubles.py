@@ -52,7 +52,7 @@ async def first_failure(connect: Connect, tried: str) -> UpstreamStatus:
             "http",
             {},
             Reply(b'{"a": 1}'),
-            "it gave an answer that is not a valid MCP result",
+            "it returned an answer that is not a valid MCP result",
             f"is it an MCP server? {HTTP_PATH}",
         ),
         (

@@ -56,8 +56,8 @@ async def test_a_line_that_does_not_end_gives_its_room_to_another_server(
         with pytest.raises(UpstreamUnclear, match=UNFINISHED):
             await unfinished
     assert slots.running == 0
-    assert [record.getMessage() for record in caplog.records if "passed over" in record.getMessage()] == [
-        "drips writes a line of more than a megabyte that is passed over: it did not come to its end"
+    assert [record.getMessage() for record in caplog.records if "is skipped" in record.getMessage()] == [
+        "drips writes a line of more than a megabyte that is skipped: it did not come to its end"
     ]
 
 
@@ -133,4 +133,4 @@ async def test_an_answer_over_http_that_stalls_half_way_gives_its_room_back(
         hold_in_force.reset(mark)
         own.close()
         assert slots.running == 0
-    assert f"scripted {UNFINISHED}; its room in memory was taken back" in caplog.text
+    assert f"scripted {UNFINISHED}; its memory was released" in caplog.text

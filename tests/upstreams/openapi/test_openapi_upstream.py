@@ -388,9 +388,9 @@ async def test_a_document_that_yields_nothing_is_no_success(tmp_path: Path, path
         await source.seen()
         assert (upstream.status.phase, upstream.status.error) == (
             "down",
-            "its document has no operation that can be used",
+            "its document has no usable operation",
         )
-        assert upstream.status.report == f"its document has no operation that can be used: {mend}"
+        assert upstream.status.report == f"its document has no usable operation: {mend}"
         file.write_bytes(document("a"))
         await changed(changes)
         assert (upstream.status.phase, await names(upstream)) == ("ready", ["a"])
@@ -542,7 +542,7 @@ async def test_redirects_of_calls_that_read_are_followed_within_the_origin_if_co
         ),
         (
             Reply(b"<!doctype html>", 200, {"content-type": "text/html"}),
-            "a web page came in the place of its document",
+            "its document is a web page",
             "openapi must name the JSON or YAML itself, often /openapi.json",
         ),
         (

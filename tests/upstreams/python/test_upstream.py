@@ -131,7 +131,7 @@ async def test_a_whole_result_that_json_cannot_hold_is_an_error_of_the_upstream(
     async with loaded() as upstream:
         with pytest.raises(UpstreamError) as refused:
             await call(upstream, name, kind=kind)
-        assert refused.value.message == "local: the tool gave a result that JSON cannot hold."
+        assert refused.value.message == "local: the tool returned a result that JSON cannot hold."
         assert (await call(upstream, "count", text="four"))["structuredContent"] == {"result": 4}
 
 
@@ -208,7 +208,7 @@ async def test_a_thread_that_was_given_up_keeps_its_place_and_is_counted_until_i
             assert await asyncio.to_thread(python_tools.entered.wait, BOUND_S)
             held.cancel()
             await asyncio.gather(held, return_exceptions=True)
-            assert upstream.status.error == "1 of 1 threads still run calls that were given up"
+            assert upstream.status.error == "1 of 1 threads still run cancelled calls"
             with pytest.raises(UpstreamUnavailable):
                 await call(upstream, "count", text="no room")
             assert (await call(upstream, "leave"))["isError"], "async functions need no thread"

@@ -261,10 +261,10 @@ class AccessRuleSettings(Section):
     def _makes_sense(self) -> Self:
         asks = bool(self.require or self.require_any or self.approval != "never")
         if asks and (self.effect == "deny" or self.visibility == "internal"):
-            raise ValueError("a rule that denies or hides a tool from everybody cannot ask for anything else")
+            raise ValueError("a rule that denies or hides a tool cannot have require, require_any or approval")
         condition = self._condition = None if self.when is None else condition_of(self.when)
         if self.visibility == "internal" and condition is not None and condition.needs_args:
-            raise ValueError("visibility cannot depend on args: a tool is there or not. Use effect: deny")
+            raise ValueError("visibility cannot depend on args: use effect: deny")
         return self
 
     @field_validator("when")
@@ -295,4 +295,4 @@ def _check_permission(permission: str) -> None:
     if permission.startswith(ROLE_PREFIX):
         check_by(permission)
     elif "*" in permission or parse_permissions(permission) != (permission,):
-        raise ValueError(f"not one permission: {permission!r}; '*' stands only in what is granted")
+        raise ValueError(f"not one permission: {permission!r}; only granted permissions may contain '*'")

@@ -25,14 +25,14 @@ class SaidWordsSettings(Section):
     @classmethod
     def _searchable(cls, say: tuple[str, ...]) -> tuple[str, ...]:
         if not say:
-            raise ValueError("is empty: give the words that the tools are to be found by")
+            raise ValueError("is empty: list the words that find the tools")
         if len(say) > _MAX_SAID:
             raise ValueError(f"has more than {_MAX_SAID} texts")
         for number, text in enumerate(say):
             if len(text) > _MAX_SAID_CHARS:
                 raise ValueError(f"the text {number} has more than {_MAX_SAID_CHARS} characters")
             if not terms(text):
-                raise ValueError(f"the text {number} holds no word")
+                raise ValueError(f"the text {number} contains no word")
         return say
 
 

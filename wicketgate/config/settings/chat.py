@@ -43,7 +43,7 @@ class ModelChoice(Section):
                 raise ValueError(f"base_url is missing; {self.provider} needs {usual}, or the URL of your server")
             check_url("base_url", self.base_url)
             if not self.model:
-                raise ValueError("model is required: the name that the provider knows it by")
+                raise ValueError("model is required: the provider's name of the model")
         elif "provider" not in self.model_fields_set and (self.base_url or self.api_key is not None):
             raise ValueError("provider is missing: openai-chat (any server of chat completions) or anthropic-messages")
         return self

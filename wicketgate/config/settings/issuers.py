@@ -42,7 +42,7 @@ class IntrospectionSettings(Section):
     @classmethod
     def _not_ours(cls, prefix: str) -> str:
         if prefix.startswith(KEY_PREFIX):
-            raise ValueError(f"{KEY_PREFIX} begins the keys of this service, which no issuer is shown")
+            raise ValueError(f"{KEY_PREFIX} is the prefix of this service's keys, which are never sent to an issuer")
         return prefix
 
     def made(self) -> Introspection:
@@ -176,13 +176,13 @@ def refuse_doubtful_tokens(issuers: Iterable[IssuerSettings]) -> None:
     without = [name for name, prefix in prefixes.items() if not prefix]
     if len(prefixes) > 1 and without:
         raise ValueError(
-            f"{', '.join(without)}: several issuers are asked about opaque tokens, so give each an "
-            "introspection.prefix, what its tokens begin with; or leave introspection out of all but one"
+            f"{', '.join(without)}: several issuers have introspection, so give each an "
+            "introspection.prefix with which its tokens begin; or remove introspection from all but one"
         )
     for one, other in permutations(prefixes, 2):
         if prefixes[other].startswith(prefixes[one]):
             raise ValueError(
-                f"{one} and {other}: the tokens of both begin alike by introspection.prefix, so neither is known by it"
+                f"{one} and {other}: introspection.prefix of one begins like the other's: give each its own"
             )
 
 

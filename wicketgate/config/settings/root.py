@@ -176,7 +176,7 @@ class StorageSettings(Section):
                 "absolute one (sqlite:////var/lib/wicketgate.db)"
             )
         if file == ":memory:":
-            raise ValueError("is memory:// here")
+            raise ValueError("must be memory:// for a store in memory")
         if not file.strip("/") or file.endswith("/") or "\0" in file or "?" in file:
             raise ValueError("must name a file after sqlite:///, without options")
         return url
@@ -379,7 +379,7 @@ class Settings(Section):
     def _check_exchange(self, upstream: UpstreamSettings) -> None:
         place = f"upstreams.{upstream.name}.oauth.exchange.issuer"
         if not self.auth.issuers:
-            raise ValueError(f"{place}: auth.issuers is empty, and keys are nothing that can be exchanged")
+            raise ValueError(f"{place}: auth.issuers is empty, and only an issuer's tokens can be exchanged")
         if self.exchanged_issuer(upstream) is None:
             raise ValueError(f"{place}: give the name of one of auth.issuers")
 

@@ -280,7 +280,7 @@ class UpstreamSettings(Section):
     @classmethod
     def _namespace(cls, name: str) -> str:
         if "__" in name or name.endswith("_"):
-            raise ValueError("must not contain '__' or end in '_': 'name__tool' is how tools are addressed elsewhere")
+            raise ValueError("must not contain '__' or end in '_': clients address tools as 'name__tool'")
         return name
 
     @model_validator(mode="after")
@@ -331,16 +331,16 @@ class UpstreamSettings(Section):
         """Raises ValueError for settings that would give one account to all callers."""
         if "authorization" in map(str.lower, self.headers):
             raise ValueError(
-                "headers.Authorization is one credential for all,"
-                f" and credentials: {self.credentials} each caller's own"
+                "headers.Authorization is the same for all callers,"
+                f" but with credentials: {self.credentials} each has its own"
             )
         if self.cache.shared:
-            raise ValueError(f"cache.shared: with credentials: {self.credentials} no result is everybody's")
+            raise ValueError(f"cache.shared: with credentials: {self.credentials} each result belongs to one caller")
         if self.credentials == "user" and self.oauth is not None and not self.oauth.needs_person:
             raise ValueError("oauth: with credentials: user each caller logs in; leave token_url and grant out")
         if self.instructions:
             raise ValueError(
-                f"instructions: with credentials: {self.credentials} they are written for one account; leave them out"
+                f"instructions: with credentials: {self.credentials} they may describe one account; remove this setting"
             )
 
     def _check_exchange(self) -> None:

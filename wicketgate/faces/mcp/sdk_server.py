@@ -276,7 +276,7 @@ class SdkServer:
                 try:
                     await self.compare_list()
                 except Exception:
-                    log.exception("clients may not know that tools have changed")  # the next change may succeed
+                    log.exception("clients could not be notified of changed tools")  # the next change may succeed
 
     async def compare_list(self, *, announce: bool = True) -> None:
         """Announce the list of tools if it differs from the last one. A large one is made and compared beside the event

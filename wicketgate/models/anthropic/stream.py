@@ -159,7 +159,7 @@ class MessagesStream(TurnReading):
         return None
 
     def _read_end(self, events: list[ModelEvent]) -> None:
-        raise ProviderError("the provider's stream broke off before the message was over")
+        raise ProviderError("the provider's stream ended before the message was complete")
 
     def _read_message(self, message: MessageEvent) -> None:
         if message.message is not None and not isinstance(message.message, str) and message.message.usage is not None:

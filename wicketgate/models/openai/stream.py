@@ -96,7 +96,7 @@ class ChatStream(TurnReading):
 
     def _read_end(self, events: list[ModelEvent]) -> None:
         if not self._finish_reason:
-            raise ProviderError("the provider's stream broke off before the model finished")
+            raise ProviderError("the provider's stream ended before the model finished")
         self._end(events)
 
     def _read_chunk(self, chunk: Chunk, data: bytes, events: list[ModelEvent]) -> None:

@@ -180,7 +180,7 @@ class RedisLink:
         self.measures.errors[trouble] += 1
         if self._presence.failed(trouble, asyncio.get_running_loop().time()):
             self._warm = False
-            log.error("%s %s; nothing is kept there until it is back", self.place, explain(trouble))
+            log.error("%s %s; nothing is stored there until it is available again", self.place, explain(trouble))
             self._look_now.set()
         self.measures.away = self.trouble
 
@@ -188,7 +188,7 @@ class RedisLink:
         since = self._presence.since
         if self._presence.answered():
             self.measures.fail.back()
-            log.info("%s is back after %.1f s", self.place, asyncio.get_running_loop().time() - since)
+            log.info("%s is available again after %.1f s", self.place, asyncio.get_running_loop().time() - since)
         self.measures.away = ""
 
     async def _watch(self) -> None:

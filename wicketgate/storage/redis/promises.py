@@ -37,7 +37,7 @@ def _shortfalls(kind: Kind, settings: Mapping[str, str]) -> Sequence[str]:
         lines.append("a full Redis may drop used approvals and runs with a key: set maxmemory-policy noeviction")
     if kind == "sentinel" and settings.get("min-replicas-to-write", "0") == "0":
         lines.append(
-            "a master that is cut off goes on taking approvals and claims of runs with a key: "
+            "a disconnected master continues to accept approvals and claims of runs with a key: "
             "set min-replicas-to-write 1"
         )
     if kind == "cluster":

@@ -86,7 +86,7 @@ class Gone(Exception):
         self.mend = mend
 
 
-NOT_VALID = "gave an answer that is not a valid MCP result"
+NOT_VALID = "returned an answer that is not a valid MCP result"
 CONNECTION_LOST = "the connection was lost"
 NOT_REACHED = "it cannot be reached"
 RESTARTED = "it went away, or has been restarted"

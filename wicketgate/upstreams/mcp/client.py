@@ -190,7 +190,7 @@ class McpClient:
 
         tools, complete = await read_pages(page, "tools", _MAX_TOOLS, _MAX_PAGES)
         if not complete:
-            log.warning("%s: tools/list did not end after %d tools; the rest is left out", self._name, len(tools))
+            log.warning("%s: tools/list did not end after %d tools; the rest is omitted", self._name, len(tools))
         mirrored: dict[str, Mirrored] = {}
         left_out: list[str] = []
         tools = _usable(self._name, tools, mirrored, left_out) if self._modern else tools
@@ -295,7 +295,7 @@ async def with_answers(
         if result.get("resultType") != "input_required":
             return checked(result)
         answers = await _answered(name, result, context)
-    raise UpstreamError(f"{name} asked for input again and again; the call was given up.")
+    raise UpstreamError(f"{name} asked for input too often; the call was cancelled.")
 
 
 def _pages_to_open(refused: Refused, context: CallContext) -> dict[str, Any]:

@@ -103,7 +103,7 @@ async def to_its_end(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
             break
     if cancelled is not None:
         if (failure := running.exception()) is not None:
-            log.error("what was left to do failed", exc_info=failure)
+            log.error("the cleanup of a connection failed", exc_info=failure)
         raise cancelled
     running.result()
 
@@ -313,5 +313,5 @@ async def _answer_to(name: str, question: Question) -> Mapping[str, Any]:
             return result(question.request_id, await call.caller.ask(question.method, question.params))
         except CannotAsk as unable:
             why, rejected = "the client of the call cannot answer it", unable.rejected
-    log.warning("%s: %s of the server was put to nobody: %s", name, what, why)
+    log.warning("%s: %s of the server was not shown to anyone: %s", name, what, why)
     return unanswered(question.request_id, question.method, rejected=rejected)

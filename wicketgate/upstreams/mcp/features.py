@@ -81,7 +81,7 @@ class McpFeatures:
                 items, _ = await read_pages(page, key, _MAX_ITEMS, _MAX_PAGES)
                 return FeatureList(items, min(fresh))
         except Malformed:
-            raise UpstreamError(f"{self._name} gave something other than a list of its {kind}.") from None
+            raise UpstreamError(f"{self._name} did not return a list of its {kind}.") from None
         except TimeoutError:
             raise UpstreamError(f"{self._name} did not give all its {kind} in time.") from None
         except UpstreamRefused as refused:

@@ -196,7 +196,7 @@ class _StreamableHttp:
                     return await self._streamed(response, call)
             raise no_mcp(kind, "http")
         except Unfinished as error:
-            log.warning("%s %s; its room in memory was taken back", self.exchange.name, error)
+            log.warning("%s %s; its memory was released", self.exchange.name, error)
             raise
         finally:
             await response.aclose()

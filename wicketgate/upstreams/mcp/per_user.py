@@ -240,7 +240,7 @@ class UserUpstream:
         idle = [session for session in self._sessions.values() if not session.users]
         if not idle:
             raise RateLimited(
-                f"{self.name} is in use by the most accounts that it may have. Nothing ran; try again later.",
+                f"{self.name} has the maximum number of account sessions. Nothing ran; try again later.",
                 details={"scope": "upstream", "limit": self._max_sessions, "retry_after_s": RETRY_AFTER_S},
             )
         self._close(min(idle, key=lambda session: (bool(session.follows), session.used_at)))

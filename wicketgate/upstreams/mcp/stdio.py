@@ -165,7 +165,7 @@ class StdioConnection:
             self.child.pause()
             self.exchange.background.start(self._make_room())
         if unasked and (pause_s := self._unasked.take(unasked)):
-            self._warn_once("says more than can be heard; it is read more slowly")
+            self._warn_once("sends too many messages; they are read more slowly")
             self.child.rest(pause_s)
 
     async def _make_room(self) -> None:
@@ -190,7 +190,7 @@ class StdioConnection:
     def _drop(self, why: str) -> None:
         """Drops the large line that is being read, and gives its room to others."""
         self._hold.shrink(0)
-        self._warn_once(f"writes a line of more than a megabyte that is passed over: {why}")
+        self._warn_once(f"writes a line of more than a megabyte that is skipped: {why}")
         self.exchange.unreadable(wire.answered_id(self._lines.drop(), b""), Unfinished())
 
     def errors(self, data: bytes) -> None:
@@ -204,7 +204,7 @@ class StdioConnection:
         self._lost(how)
 
     def _too_long(self, head: bytes, tail: bytes) -> None:
-        log.warning("%s: a line of more than %d bytes was passed over", self._name, self._max_bytes)
+        log.warning("%s: a line of more than %d bytes was skipped", self._name, self._max_bytes)
         self.exchange.unreadable(wire.answered_id(head, tail), too_large(self._max_bytes))
 
     def _warn_once(self, what: str) -> None:

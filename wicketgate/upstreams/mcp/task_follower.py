@@ -196,7 +196,7 @@ class FollowedTask:
             return task_of(await self._tried(GET, {"taskId": self._left.id}))
         except UpstreamRefused as refused:
             self._over = refused.upstream_code == INVALID_PARAMS
-            log.warning("%s: it refused a look at a task with error %d", self._name, refused.upstream_code)
+            log.warning("%s: it answered tasks/get with error %d", self._name, refused.upstream_code)
             what = "does not know the task of this call any more" if self._over else "does not tell of the task"
             raise UpstreamUnclear(f"{self._name} {what}.") from None
 

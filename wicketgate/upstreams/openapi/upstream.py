@@ -59,7 +59,7 @@ def nothing_usable(skipped: Sequence[str]) -> SourceFailed:
     mend = "it describes none, or none that is not marked x-internal"
     if skipped:
         mend = skipped[0] + (f"; and {len(skipped) - 1:,} more" if len(skipped) > 1 else "")
-    return SourceFailed("its document has no operation that can be used", mend, skipped)
+    return SourceFailed("its document has no usable operation", mend, skipped)
 
 
 class DocumentSource(Protocol):
@@ -162,7 +162,7 @@ class UrlSource:
         if answer.cut:
             raise SourceFailed("its document is too large")
         if base_type(answer.headers.get("content-type", "")) in _WEB_PAGE and answer.body.lstrip()[:1] == b"<":
-            raise SourceFailed("a web page came in the place of its document", _DOCUMENT_PATH)
+            raise SourceFailed("its document is a web page", _DOCUMENT_PATH)
         known = (
             ("If-None-Match", answer.headers.get("etag")),
             ("If-Modified-Since", answer.headers.get("last-modified")),
@@ -286,7 +286,7 @@ class OpenApiUpstream:
         if operation is None:
             raise UpstreamError(f"{self.name} no longer has this operation.")
         if operation.streams:
-            raise UpstreamError(f"{self.name} answers this operation with a stream, which a tool call cannot carry.")
+            raise UpstreamError(f"{self.name} answers this operation with a stream, which a tool call cannot return.")
         request = build_request(operation, arguments)
         # Errors are distinguished by whether the operation can have taken effect.
         try:
@@ -334,7 +334,7 @@ class OpenApiUpstream:
 
     async def _result(self, operation: OpenApiOperation, answer: Reply) -> Mapping[str, Any]:
         if media_type_of(answer) in STREAMS:
-            raise UpstreamUnclear(f"{self.name} answered with a stream, which a tool call cannot carry.")
+            raise UpstreamUnclear(f"{self.name} answered with a stream, which a tool call cannot return.")
         if answer.cut and answer.status < 300:
             raise UpstreamUnclear(f"{self.name} gave an answer of more than {self._access.max_answer_bytes:,} bytes.")
         uri = f"openapi://{self.name}/{operation.name}"

@@ -130,7 +130,7 @@ class PythonUpstream:
     def status(self) -> UpstreamStatus:
         held = self._threads.abandoned.total()
         if held and self._status.phase == "ready":
-            return UpstreamStatus("ready", f"{held} of {self._limit} threads still run calls that were given up")
+            return UpstreamStatus("ready", f"{held} of {self._limit} threads still run cancelled calls")
         return self._status
 
     async def supervise(self, changed: Callable[[str], None]) -> None:
@@ -187,11 +187,11 @@ class PythonUpstream:
             raise
         except NoThreadLeft:
             raise UpstreamUnavailable(
-                f"All threads of {self._name} that this caller may use still run calls that were given up."
+                f"All threads of {self._name} that this caller may use still run cancelled calls."
             ) from None
         except NotJson:
-            log.error("%s: the tool %s gave a result that JSON cannot hold", self._name, tool.definition["name"])
-            raise UpstreamError(f"{self._name}: the tool gave a result that JSON cannot hold.") from None
+            log.error("%s: the tool %s returned a result that JSON cannot hold", self._name, tool.definition["name"])
+            raise UpstreamError(f"{self._name}: the tool returned a result that JSON cannot hold.") from None
         except ToolFailed as error:
             return failed_result(str(error.message)[:_MAX_MESSAGE_CHARS])
         except asyncio.CancelledError as error:
