@@ -5,8 +5,9 @@ Two journals on one store stand for two processes; one that is not closed has be
 
 import asyncio
 import json
+import sqlite3
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, closing, suppress
 from dataclasses import replace
 from pathlib import Path
 from time import monotonic
@@ -558,6 +559,19 @@ async def test_another_process_goes_on_behind_the_last_event_that_was_shown(file
     await here.end("a")
     assert shown == [(1, event(1))]
     assert await read_all(here, "a") == [(1, event(1)), (2, text("other")), (3, DONE)]
+
+
+@requirement("CHAT-138", "CHAT-111")
+async def test_a_run_whose_notes_are_not_complete_is_not_gone_on_with(file: Host) -> None:
+    gone, here = await file.process(), await file.process()
+    await begun(gone, part=b"zero")
+    assert await gone.claim_call("a", "c1")
+    with closing(sqlite3.connect(file.path, isolation_level=None)) as other:
+        assert other.execute("DELETE FROM log WHERE data = ?", (b"cc1",)).rowcount == 1
+    await file.lapse(gone)
+    async with file.looking(here) as found:
+        assert await read_all(here, "a") == []
+        assert found.empty()
 
 
 @requirement("CHAT-114")

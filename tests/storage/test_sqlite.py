@@ -26,7 +26,7 @@ from wicketgate.storage.core import PIECE_BYTES
 from wicketgate.storage.measures import StorageMeasures
 from wicketgate.storage.sqlite import SqliteStore
 from wicketgate.storage.sqlite_writer import SQLiteWriter, Unavailable
-from wicketgate.storage.store import Append, Conflict, Full, Kind, Put, StoreUnavailable
+from wicketgate.storage.store import Append, Conflict, Full, Kind, Put, StoreUnavailable, Window
 from wicketgate.upstreams.embedded import StubUpstream
 
 BOUND_S = 30.0
@@ -268,13 +268,49 @@ async def test_a_step_on_a_damaged_row_changes_nothing(path: Path, store: Sqlite
 
 @requirement("EXEC-119")
 @pytest.mark.parametrize(
-    "damage", ["DELETE FROM log WHERE position = 2", "UPDATE log SET data = 'text' WHERE position = 2"]
+    "damage",
+    [
+        "DELETE FROM log WHERE position = 2",
+        "UPDATE log SET data = 'text' WHERE position = 2",
+        "UPDATE log SET position = 'text' WHERE position = 2",
+    ],
 )
 async def test_a_log_with_a_missing_or_wrong_entry_is_refused(path: Path, store: SqliteStore, damage: str) -> None:
     await store.step([Put(THING, "bad", b""), Append(THING, "bad", 0, 0, [b"1", b"2", b"3"])])
     change(path, damage)
     with pytest.raises(StoreUnavailable, match="thing 'bad'"):
         await store.read_log(THING, "bad", 0, 0)
+
+
+@requirement("EXEC-119")
+async def test_damaged_ends_of_logs_sums_and_counts_are_refused_and_logged(
+    path: Path, store: SqliteStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    bounded, window = Kind("thing", most_rows=2), Window("quota.ann", 5, 60.0)
+    await store.step([Put(THING, "bad", b""), Append(THING, "bad", 0, 0, [b"1", b"2"])])
+    await store.count([window])
+    change(path, "UPDATE row SET end0 = 1", "UPDATE held SET rows = 'text'", "UPDATE count_bucket SET now = 'text'")
+    with pytest.raises(StoreUnavailable, match="thing 'bad'"):
+        await store.step([Append(THING, "bad", 0, 1, [b"2", b"3"]), Put(THING, "bad", b"1")])
+    with pytest.raises(StoreUnavailable, match="held 'thing'"):
+        await store.step([Put(bounded, "new", b"")])
+    with pytest.raises(StoreUnavailable, match="count_bucket"):
+        await store.count([window])
+    assert (await row_of(store, THING, "bad")).version == 1
+    assert caplog.text.count("it is not used") == 3
+
+
+@requirement("EXEC-119")
+async def test_a_process_with_a_damaged_mark_counts_as_ended_until_it_renews_it(
+    path: Path, store: SqliteStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    await store.beat("here")
+    change(path, "UPDATE process_mark SET until = 'text'")
+    assert not await store.alive("here")
+    assert "process_mark 'here'" in caplog.text
+    assert (await store.beat("here")).lost
+    assert await store.alive("here")
+    assert not (await store.beat("here")).lost
 
 
 async def test_a_process_that_only_listens_does_not_read_the_file_again_and_again(

@@ -189,7 +189,7 @@ class Core:
             (kind.name, key, log, after, self._now(), most),
         ).fetchall()
         for number, (position, data) in enumerate(found):
-            if type(data) is not bytes or position != found[0][0] + number:
+            if type(position) is not int or type(data) is not bytes or position != found[0][0] + number:
                 raise DamagedRow(kind.name, key)
         return found
 
@@ -218,7 +218,7 @@ class Core:
 
     def beat(self, process: str, mark_s: float) -> Beat:
         now, disk = self._now(), self._disk
-        own = disk.execute("SELECT until FROM process_mark WHERE process = ?", (process,)).fetchone()
+        was_ended = _is_ended(disk, process, now)
         if mark_s:
             disk.execute("INSERT OR REPLACE INTO process_mark VALUES (?, ?)", (process, now + mark_s))
         else:
@@ -235,7 +235,7 @@ class Core:
             (process, now, LAPSED),
         ):
             lapsed.setdefault(kind, []).append(key)
-        return Beat(lapsed, own is None or own[0] <= now)
+        return Beat(lapsed, was_ended)
 
     def is_ended(self, process: str) -> bool:
         return _is_ended(self._disk, process, self._now())
@@ -253,6 +253,8 @@ class Core:
             if found is None:
                 self._remove_buckets(now, 10)
             was, before, span, these, last = found or (start, 0, 0.0, 0, 0.0)
+            if not all(type(each) in (int, float) for each in (was, before, span, these, last)):
+                raise DamagedRow("count_bucket", window.key)
             if was != start:
                 # A later bucket, if the clock was set back, counts like the one before.
                 before = these if abs(was - start) == window.seconds else 0
@@ -414,7 +416,10 @@ class _Step:
         after = at + len(op.entries)
         if end != after:
             entries = [(row.id, op.log, position, entry) for position, entry in enumerate(op.entries, at + 1)]
-            self._disk.executemany("INSERT INTO log VALUES (?, ?, ?, ?)", entries)
+            try:
+                self._disk.executemany("INSERT INTO log VALUES (?, ?, ?, ?)", entries)
+            except sqlite3.IntegrityError:
+                raise DamagedRow(op.kind.name, op.key) from None
             if op.log:
                 row.end1 = after
             else:
@@ -445,7 +450,10 @@ class _Step:
     def _held(self, kind: Kind, owner: str) -> tuple[int, int]:
         """Returns bytes and rows of *owner*."""
         sql = "SELECT bytes, rows FROM held WHERE kind = ? AND owner = ?"
-        return self._disk.execute(sql, (kind.name, owner)).fetchone() or (0, 0)
+        size, rows = self._disk.execute(sql, (kind.name, owner)).fetchone() or (0, 0)
+        if not (type(size) is type(rows) is int):
+            raise DamagedRow("held", kind.name)
+        return size, rows
 
     def _largest_first(self, kind: Kind, owner: str, own: int) -> Iterator[str]:
         """Yields all owners by the bytes that they hold. *owner* counts with *own* bytes, first among equals."""
@@ -501,7 +509,11 @@ class _Step:
 
 
 def _is_ended(disk: sqlite3.Connection, process: str, now: float) -> bool:
+    """A damaged mark, which is logged, is none: only its process writes it again."""
     mark = disk.execute("SELECT until FROM process_mark WHERE process = ?", (process,)).fetchone()
+    if mark is not None and type(mark[0]) is not float:
+        DamagedRow("process_mark", process)
+        return True
     return mark is None or mark[0] <= now
 
 

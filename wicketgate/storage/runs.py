@@ -292,10 +292,13 @@ class SharedRuns:
         run_id, digest, owner, _ = _values(row)
         run = HeldRun(name, run_id, digest, owner, fence, lost=True, events=row.ends[_EVENTS], notes=row.ends[_NOTES])
         try:
-            for note in await self._notes(name):
+            notes = await self._notes(name)
+            for note in notes:
                 run.read_note(note)
         except UnicodeDecodeError:
             raise DamagedRow("run", name) from None
+        if len(notes) != run.notes:
+            raise DamagedRow("run", name)  # a claim may be missing
         if run.events > 0:
             for entry in await self.read(name, run.events - 1):
                 run.last_event = entry.event
