@@ -3,8 +3,9 @@
 import asyncio
 import json
 import signal
+import sqlite3
 from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -217,6 +218,34 @@ async def test_a_run_whose_file_was_removed_ends_with_an_error_and_the_operator_
     # Put back, the run has what was shown, what was said until its end here, and one end.
     shown = [frame for frame in frames(read[0]) if frame[0] == "text-delta"]
     assert frames(again.text)[: len(shown)] == shown
-    assert [event for event, _ in ends(again.text)] == ["error"]
+    assert ends(again.text) == ends(read[0])
     lines = [line["message"] for line in running.logs()]
     assert len([line for line in lines if "runs cannot be kept or read" in line]) == 1
+
+
+@requirement("CHAT-28", "CHAT-138")
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "DELETE FROM row WHERE kind = 'run'",
+        "UPDATE row SET term = 'x' WHERE kind = 'run'",
+        "UPDATE row SET end0 = end0 - 1 WHERE kind = 'run'",
+    ],
+)
+async def test_a_run_whose_row_is_damaged_while_it_is_read_ends_with_an_error(tmp_path: Path, damage: str) -> None:
+    async with (
+        TalkingModel() as model,
+        asyncio.timeout(BOUND_S),
+        serving(tmp_path, FILES[1], model, 1.0) as (_, running, url),
+        runs(url, model, 1) as reading,
+    ):
+        with closing(sqlite3.connect(tmp_path / "wicketgate.db", isolation_level=None)) as other:
+            other.execute(damage)
+        text = await reading[0]
+        begun = asyncio.Event()
+        another = asyncio.create_task(read(url, "another", begun))
+        await begun.wait()
+        another.cancel()
+        assert await running.stop() == 0
+    assert [event for event, _ in ends(text)] == ["error"]
+    assert "Traceback" not in running.stdout

@@ -98,7 +98,7 @@ class RunReader:
                 yield b"".join(b"id: %b-%d\n%b" % (self._run_id, entry.position, entry.event) for entry in entries)
             if not is_end(event):
                 # Without an id: it is no event of the run.
-                if self._place.interruption.reason is not None:
+                if self._place.interruption.reason not in (None, "disconnected"):
                     yield _CANCELLED
                 else:
                     log.error("stream failed: the run was lost")

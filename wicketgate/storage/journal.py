@@ -448,6 +448,7 @@ class StoredJournal:
             except StoreRemoved:
                 give_up_at = min(give_up_at, now() + MARK_S)
                 if now() >= give_up_at:
+                    live.waiting.append(Batch([*self._runs.lost(live.run).events[:-1], UNKEPT], ends=True))
                     raise JournalAway("the file of the store was removed") from None
             except StoreUnavailable:
                 give_up_at = float("inf")
