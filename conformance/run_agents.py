@@ -52,7 +52,7 @@ async def main() -> int:
         ):
             await model.wait_for("running on")
             model_url = f"http://127.0.0.1:{port}/v1"
-            env = {"GATE_URL": f"{url}/mcp", "GATE_KEY": KEY, "OPENAI_BASE_URL": model_url, "OPENAI_API_KEY": "none"}
+            env = {"WG_URL": url, "WG_KEY": KEY, "OPENAI_BASE_URL": model_url, "OPENAI_API_KEY": "none"}
             env |= {"OPENAI_AGENTS_DISABLE_TRACING": "1", "PATH": os.environ["PATH"]}
             done = [await _run(example, env) for example in examples]
     return 0 if all(done) else 1

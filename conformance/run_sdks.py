@@ -155,7 +155,7 @@ async def main() -> int:
             await _build(work)
             await _compile(work)
             async with gate(config) as url, _cutting(url) as cut:
-                env = {"GATE_URL": url, "CUT_URL": cut, "GATE_KEY": KEY}
+                env = {"WG_URL": url, "CUT_URL": cut, "WG_KEY": KEY}
                 await _run(work, env | {f"{name.upper()}_KEY": key for name, key in keys.items()})
         except Failed:
             return 1

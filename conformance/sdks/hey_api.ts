@@ -3,7 +3,7 @@ import { createClient } from "./generated/hey_api/client/index.js";
 import { engineChat } from "./generated/hey_api/sdk.gen.js";
 import type { ChatEventData } from "./generated/hey_api/types.gen.js";
 
-const client = createClient({ baseUrl: process.env.GATE_URL!, auth: process.env.GATE_KEY! });
+const client = createClient({ baseUrl: process.env.WG_URL!, auth: process.env.WG_KEY! });
 const { stream } = await engineChat({
   client,
   body: { messages: [{ role: "user", content: "What time is it in Tokyo?" }], metadata: { correlation_id: "r1" } },

@@ -2,8 +2,8 @@
 import createClient from "openapi-fetch";
 import type { components, paths } from "./generated/schema.js";
 
-const headers = { Authorization: `Bearer ${process.env.GATE_KEY}` };
-const gate = createClient<paths>({ baseUrl: process.env.GATE_URL!, headers });
+const headers = { Authorization: `Bearer ${process.env.WG_KEY}` };
+const gate = createClient<paths>({ baseUrl: process.env.WG_URL!, headers });
 const body: components["schemas"]["ChatRequest"] = {
   messages: [{ role: "user", content: "What time is it in Tokyo?" }],
   metadata: { correlation_id: "r1" },

@@ -12,7 +12,7 @@ from gate_api.models import (
 )
 from wicketgate_client import Client, Done, TextDelta
 
-URL, KEY = os.environ["GATE_URL"], os.environ["GATE_KEY"]
+URL, KEY = os.environ["WG_URL"], os.environ["WG_KEY"]
 
 
 async def main() -> None:

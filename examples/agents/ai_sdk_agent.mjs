@@ -5,8 +5,8 @@ import { generateText, stepCountIs } from "ai";
 const gate = await createMCPClient({
   transport: {
     type: "http",
-    url: process.env.GATE_URL ?? "http://127.0.0.1:8080/mcp",
-    headers: { Authorization: `Bearer ${process.env.GATE_KEY}` },
+    url: `${process.env.WG_URL ?? "http://127.0.0.1:8080"}/mcp`,
+    headers: { Authorization: `Bearer ${process.env.WG_KEY}` },
   },
 });
 const { text } = await generateText({

@@ -6,8 +6,8 @@ from langchain_mcp_adapters.client import MultiServerMCPClient
 
 GATE = {
     "transport": "streamable_http",
-    "url": os.environ.get("GATE_URL", "http://127.0.0.1:8080/mcp"),
-    "headers": {"Authorization": f"Bearer {os.environ['GATE_KEY']}"},
+    "url": os.environ.get("WG_URL", "http://127.0.0.1:8080") + "/mcp",
+    "headers": {"Authorization": f"Bearer {os.environ['WG_KEY']}"},
 }
 
 

@@ -7,8 +7,8 @@ from mcp.client.streamable_http import streamable_http_client
 
 
 async def main() -> None:
-    url = os.environ.get("GATE_URL", "http://127.0.0.1:8080/mcp")
-    headers = {"Authorization": f"Bearer {os.environ['GATE_KEY']}"}
+    url = os.environ.get("WG_URL", "http://127.0.0.1:8080") + "/mcp"
+    headers = {"Authorization": f"Bearer {os.environ['WG_KEY']}"}
     async with (
         httpx.AsyncClient(headers=headers) as http,
         streamable_http_client(url, http_client=http) as (read, write, *_),

@@ -166,7 +166,7 @@ async def test_the_commands_of_a_page_run(page: str, service: Service, quick: Pa
 async def test_the_client_in_python_prints_an_answer(service: Service, tmp_path: Path) -> None:
     (block,) = [block for block in blocks("python") if block.page == "docs/guide/sdks.md"]
     (tmp_path / "chat.py").write_text(block.text)
-    env = {"GATE_URL": service.url, "GATE_KEY": service.keys["me"], "PYTHONPATH": str(ROOT / "clients" / "python")}
+    env = {"WG_URL": service.url, "WG_KEY": service.keys["me"], "PYTHONPATH": str(ROOT / "clients" / "python")}
     assert "Asia/Tokyo" in await bash("python chat.py", tmp_path, env)
 
 

@@ -21,8 +21,8 @@ from wicketgate_client import (
 )
 
 QUESTION = "What time is it in Tokyo?"
-URL, CUT_URL = os.environ["GATE_URL"], os.environ["CUT_URL"]
-KEY, OWNER, ASKER, LEAD = (os.environ[name] for name in ("GATE_KEY", "OWNER_KEY", "ASKER_KEY", "LEAD_KEY"))
+URL, CUT_URL = os.environ["WG_URL"], os.environ["CUT_URL"]
+KEY, OWNER, ASKER, LEAD = (os.environ[name] for name in ("WG_KEY", "OWNER_KEY", "ASKER_KEY", "LEAD_KEY"))
 
 pytestmark = pytest.mark.anyio
 

@@ -6,8 +6,8 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { type Chat, ChatFailed, Client, ConnectionLost, type Event, Refused } from "wicketgate-client";
 
 const QUESTION = "What time is it in Tokyo?";
-const { GATE_URL = "", CUT_URL = "", GATE_KEY = "", OWNER_KEY = "", ASKER_KEY = "", LEAD_KEY = "" } = process.env;
-const gate = new Client(GATE_URL, GATE_KEY);
+const { WG_URL = "", CUT_URL = "", WG_KEY = "", OWNER_KEY = "", ASKER_KEY = "", LEAD_KEY = "" } = process.env;
+const gate = new Client(WG_URL, WG_KEY);
 
 async function all(chat: Chat): Promise<Event[]> {
   const events: Event[] = [];
@@ -16,9 +16,9 @@ async function all(chat: Chat): Promise<Event[]> {
 }
 
 async function runningCalls(): Promise<number> {
-  const response = await fetch(`${GATE_URL}/operations/call`, {
+  const response = await fetch(`${WG_URL}/operations/call`, {
     method: "POST",
-    headers: { Authorization: `Bearer ${GATE_KEY}` },
+    headers: { Authorization: `Bearer ${WG_KEY}` },
     body: JSON.stringify({ operation: "/slow/count_running" }),
   });
   return ((await response.json()) as { result: number }).result;
@@ -45,16 +45,16 @@ test("a chat is streamed as typed events and kept as a history", async () => {
 
 test("a stream that is cut is resumed and runs each call once", async () => {
   const idempotencyKey = randomUUID();
-  const chat = new Client(CUT_URL, GATE_KEY).chat(QUESTION, { idempotencyKey });
+  const chat = new Client(CUT_URL, WG_KEY).chat(QUESTION, { idempotencyKey });
   const events = await all(chat);
   const calls = events.flatMap((each) => (each.event === "tool-call" ? [each.data.id] : []));
   assert.ok(calls.length >= 2 && new Set(calls).size === calls.length);
   assert.deepEqual(await all(gate.chat(QUESTION, { idempotencyKey })), events);
-  await assert.rejects(all(new Client(CUT_URL, GATE_KEY).chat(QUESTION)), ConnectionLost);
+  await assert.rejects(all(new Client(CUT_URL, WG_KEY).chat(QUESTION)), ConnectionLost);
 });
 
 test("the owner approves a call and the history has its result", async () => {
-  const owner = new Client(GATE_URL, OWNER_KEY);
+  const owner = new Client(WG_URL, OWNER_KEY);
   const chat = owner.chat(QUESTION);
   await all(chat);
   assert.equal(chat.done?.finish_reason, "approval_required");
@@ -69,7 +69,7 @@ test("the owner approves a call and the history has its result", async () => {
 });
 
 test("an approver decides on the call of another", async () => {
-  const [asker, lead] = [new Client(GATE_URL, ASKER_KEY), new Client(GATE_URL, LEAD_KEY)];
+  const [asker, lead] = [new Client(WG_URL, ASKER_KEY), new Client(WG_URL, LEAD_KEY)];
   const chat = asker.chat(QUESTION);
   await all(chat);
   assert.deepEqual(chat.waiting, {});
@@ -97,7 +97,7 @@ test("leaving the loop cancels the run, and so does a signal", async () => {
 });
 
 test("refusals and failures are errors", async () => {
-  await assert.rejects(all(new Client(GATE_URL, "wg_unknown").chat(QUESTION)), { status: 401, code: "unauthorized" });
+  await assert.rejects(all(new Client(WG_URL, "wg_unknown").chat(QUESTION)), { status: 401, code: "unauthorized" });
   await assert.rejects(all(gate.chat([])), (error) => error instanceof Refused && error.status === 400);
   await assert.rejects(all(gate.chat("time ".repeat(150_000))), (error) => error instanceof ChatFailed && error.code === "context_overflow");
 });
