@@ -119,6 +119,20 @@ def create_app(
 
     Without any key it takes the one kept in ``auth.key_file``; without that file it makes one and serves only callers
     on this machine. A program of its own shows that key at the start; in another program it is ``app.state.local_key``.
+
+    Mounted in an application, it needs its lifespan run by that one, which may wait for the tools too::
+
+        @asynccontextmanager
+        async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+            async with gate_app.router.lifespan_context(gate_app):
+                await gate_app.state.gate.wait_ready()
+                yield
+
+        app = FastAPI(lifespan=lifespan)
+        app.mount("/gate", gate_app)  # /gate/mcp, /gate/engine/chat
+
+    Clients of ``/mcp`` keep streams open. Give a server of your own a limit for its stop, because it ends them only
+    then: uvicorn's ``--timeout-graceful-shutdown 2``. ``server.drain_s`` holds under ``wicketgate serve``.
     """
     if settings is None:
         try:

@@ -432,6 +432,30 @@ def test_what_is_no_function_is_refused(tools: object, said: str) -> None:
         Gate(tools=tools)
 
 
+class Unknown:
+    pass
+
+
+def strange(x: Unknown) -> str:
+    return str(x)
+
+
+@requirement("LIB-26")
+def test_a_function_without_a_schema_is_refused_with_its_reason() -> None:
+    with pytest.raises(
+        ConfigError, match=r"^tools: the tool 'strange' has no usable signature .*class 'tests.*Unknown'"
+    ):
+        Gate(tools=[add, strange])
+
+
+@requirement("LIB-27")
+async def test_a_call_of_a_gate_that_was_never_entered_says_how_to_open_it() -> None:
+    gate = Gate(tools=[add], provider=ScriptModel())
+    with pytest.raises(UpstreamUnavailable, match=r"^The gate is not open: enter it \(async with\)") as refused:
+        await gate.runtime.execute("local:add", {"a": 1, "b": 2})
+    assert not refused.value.retryable
+
+
 @requirement("LIB-27")
 async def test_a_call_of_a_server_that_still_connects_says_so() -> None:
     settings = {

@@ -62,7 +62,11 @@ VERSION = version("wicketgate")
 
 class Gate:
     """An async context manager: upstreams are connected while it is open, and entering it waits for their tools, for
-    ``server.start_deadline_s`` at the longest. A call of one that takes longer says so. Enter it once.
+    ``server.start_deadline_s`` at the longest. A call of one that takes longer says so. Enter it once. ``runtime``, a
+    ProxyRuntime, calls the tools::
+
+        async with Gate({"mcpServers": {"time": {"command": "mcp-server-time"}}}, tools=[price]) as gate:
+            execution = await gate.runtime.execute("local:price", {"article": "tea"})
 
     *settings* may be what a file may hold. *tools* are functions of the program, in the namespace ``local``: whatever
     ``ToolRegistry.of`` takes. *waits* false: entering it waits for nothing. *upstreams* and *provider* stand in for
@@ -231,6 +235,7 @@ class Gate:
         await self.keyed.take_over(self.keys.authenticator.resumes)
 
     async def wait_ready(self) -> None:
+        """Waits for the tools of each upstream, for ``server.start_deadline_s`` at the longest."""
         await self.lifecycle.wait_ready()
 
     async def wait_settled(self) -> None:

@@ -158,7 +158,11 @@ async def test_a_call_that_waits_goes_on_after_the_login(mode: str) -> None:
 
 @requirement("UP-199")
 @pytest.mark.parametrize(
-    ("login", "words"), [(None, "set login of the issuer corp"), ({**LOGIN, "client_id": "another"}, "is the client")]
+    ("login", "words"),
+    [
+        (None, "set login of the issuer corp"),
+        ({**LOGIN, "client_id": "another"}, "must be login.client_id of the issuer corp"),
+    ],
 )
 async def test_without_a_login_at_the_issuer_the_configuration_says_what_to_set(login: Any, words: str) -> None:
     def settings(login: Any) -> Settings:

@@ -265,7 +265,7 @@ async def test_each_metric_of_the_board_and_the_alerts_is_at_a_gate(running: Fle
 @requirement("OPS-212")
 def test_each_metric_that_is_worth_an_alarm_has_its_alert() -> None:
     page = (ROOT / "docs" / "operations" / "monitoring.md").read_text()
-    table = page[page.index("Worth an alarm:") : page.index("## Logs")]
+    table = page[page.index("Alert on these:") : page.index("## Logs")]
     wanted = {name for row in re.findall(r"^\| (`.*?) \|", table, re.M) for name in _NAME.findall(row)}
     alerts = read_yaml(DEPLOY / "prometheus" / "alerts.yml")
     rules: list[dict[str, Any]] = [rule for group in alerts["groups"] for rule in group["rules"]]

@@ -57,7 +57,8 @@ class CallersToken:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """An authenticated caller. *permissions* keep the order in which they were granted. *key_id* is the key that proved
+    """An authenticated caller. *permissions* keep the order in which they were granted; without any, no tool is
+    visible, and ``("*",)`` are all. *key_id* is the key that proved
     it, empty where there is none; two keys of one actor with equal permissions may do the same. *roles* are of a token,
     or of the configuration of a key.
 

@@ -59,8 +59,15 @@ def own_functions(tools: object, settings: Settings) -> list[Upstream]:
         raise ConfigError(
             f"tools: an upstream has the name {_OWN}, which is the namespace of a program's own functions"
         )
+    from wicketgate.upstreams.python.tool import UnusableFunction, read_function
     from wicketgate.upstreams.python.upstream import PythonUpstream
 
+    try:
+        for tool in registry:
+            read_function(tool)
+    except UnusableFunction as error:
+        reason = f": {str(error.__cause__).partition(chr(10))[0]}" if error.__cause__ else ""
+        raise ConfigError(f"tools: {error}{reason}") from None
     return [PythonUpstream(_OWN, registry)]
 
 

@@ -109,6 +109,7 @@ class Member:
         self._limits = limits
         self._now = now
         self._deadlines: set[PatientDeadline] = set()
+        self.supervised = False
         self._ended = False
         self._leaving = ""
         self._idle: asyncio.Event | None = None
@@ -147,6 +148,7 @@ class Member:
 
     async def supervise(self, changed: Callable[[str], None]) -> None:
         """As Upstream; a supervisor that fails is started again after a pause, and the others go on."""
+        self.supervised = True
         pause_s = _FIRST_PAUSE_S
         try:
             while True:

@@ -62,6 +62,10 @@ _ASK_FOR_LOGIN = frozenset({"prompts/get", "resources/read"})
 """Besides calls of tools. What comes unasked, such as a completion, sends nobody to a page."""
 
 _NOT_FOUND = Found(None)
+_NOT_OPEN = (
+    "The gate is not open: enter it (async with), or run the lifespan of the application that create_app made, which a "
+    "mounted application needs too."
+)
 
 Send = Callable[[Request, CallContext], Awaitable[Mapping[str, Any]]]
 
@@ -132,9 +136,13 @@ class Calls:
         know."""
         name = server_of(tool_id)
         member = self._fleet.members.get(name)
-        is_new = member is not None and member.upstream.status.phase == "connecting" and name not in snapshot.listings
-        if is_new and access.may_know(identity, name):
-            raise UpstreamUnavailable(f"{name} is still connecting. Try again in a moment.", path=tool_id) from None
+        if member is None or member.upstream.status.phase != "connecting" or name in snapshot.listings:
+            return
+        if access.may_know(identity, name):
+            connecting = f"{name} is still connecting. Try again in a moment."
+            error = UpstreamUnavailable(connecting if member.supervised else _NOT_OPEN, path=tool_id)
+            error.retryable = member.supervised
+            raise error from None
 
     async def call(
         self,

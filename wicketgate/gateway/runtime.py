@@ -272,7 +272,8 @@ class ProxyRuntime:
         show: Callable[[CalledTool], None] | None = None,
     ) -> Execution | DryRun:
         """Validate, call, and keep what is large out of the answer (EXEC-1, EXEC-18). *show* is given the call with the
-        server's own result.
+        server's own result. The ``#hash`` of an id may be left out. A tool that fails raises nothing: the status of the
+        envelope is ``error``.
 
         Raises HydrateFailed, ArgsInvalid, SchemaInvalid, Forbidden, ApprovalRequired or RateLimited before the
         upstream hears of it, and UpstreamUnavailable, UpstreamTimeout or UpstreamError after.

@@ -212,7 +212,7 @@ async def test_a_server_that_never_stops_talking_is_read_more_slowly_and_answere
     async with connected(upstream), asyncio.timeout(BOUND_S):
         assert await upstream.call_tool("say", {"lines": [*lines, answer]}, context(), 10) == {"content": []}
         assert await value(upstream, "echo", {"a": 1}) == {"a": 1}
-    assert "it is read more slowly" in caplog.text
+    assert "they are read more slowly" in caplog.text
 
 
 @requirement("UP-16", "UP-64")
@@ -227,7 +227,7 @@ async def test_a_server_that_says_much_unasked_is_read_more_slowly_however_few_i
     async with connected(upstream), asyncio.timeout(BOUND_S):
         assert await upstream.call_tool("say", {"lines": [*lines, answer]}, context(), 10) == {"content": []}
         assert await value(upstream, "echo", {"a": 1}) == {"a": 1}
-    assert "it is read more slowly" in caplog.text
+    assert "they are read more slowly" in caplog.text
 
 
 @requirement("UP-64", "UP-220")

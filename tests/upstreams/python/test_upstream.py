@@ -167,8 +167,10 @@ async def test_a_failure_that_was_meant_is_reported_and_others_are_only_logged(
             broken = await call(upstream, name, **arguments)
             assert broken["isError"] is True
             assert "division" not in str(broken)
+            assert "correlation id trace-1" in broken["content"][0]["text"]
         assert (await call(upstream, "count", text="still here"))["structuredContent"] == {"result": 10}
     assert "division by zero" in caplog.text
+    assert "the tool share failed (correlation id trace-1)" in caplog.text
 
 
 @requirement("UP-34")

@@ -98,7 +98,7 @@ class CallerMessages:
 
 log = logging.getLogger("wicketgate.python")
 
-_FAILED = "The tool failed unexpectedly. The reason is in the gateway's log, under this call's correlation id."
+_FAILED = "The tool failed unexpectedly. The reason is in the gateway's log, with the correlation id {}."
 _MAX_MESSAGE_CHARS = 10_000
 _importing = threading.Lock()
 
@@ -199,14 +199,15 @@ class PythonUpstream:
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise
-            return self._unexpected(tool, error)
+            return self._unexpected(tool, error, context)
         except (Exception, SystemExit) as error:
             # The outermost boundary of a foreign function: the process outlives every error.
-            return self._unexpected(tool, error)
+            return self._unexpected(tool, error, context)
 
-    def _unexpected(self, tool: PythonTool, error: BaseException) -> Mapping[str, Any]:
-        log.error("%s: the tool %s failed", self._name, tool.definition["name"], exc_info=error)
-        return failed_result(_FAILED)
+    def _unexpected(self, tool: PythonTool, error: BaseException, context: CallContext) -> Mapping[str, Any]:
+        what = "%s: the tool %s failed (correlation id %s)"
+        log.error(what, self._name, tool.definition["name"], context.correlation_id, exc_info=error)
+        return failed_result(_FAILED.format(context.correlation_id))
 
     def _refuse_unless_ready(self) -> None:
         if self._status.phase != "ready":
