@@ -19,7 +19,7 @@ CODE   := wicketgate app routers middleware examples bench conformance clients t
 
 .DEFAULT_GOAL := help
 .PHONY: agents sdk bench-beside bench-validators bench-workers fuzz-validation chaos conformance clients test-login
-.PHONY: help run test test-ways test-ways-short quick coverage explore lint types imports pytest format openapi picture pictures test-console bench-console bench-faces bench-catalog bench-pause bench-start bench-execute bench-engine bench-scaling bench-results bench-filters soak documents lock lock-conformance image test-image release clean
+.PHONY: help run test test-bench test-ways test-ways-short quick coverage explore lint types imports pytest format openapi picture pictures test-console bench-console bench-faces bench-catalog bench-pause bench-start bench-execute bench-engine bench-scaling bench-results bench-filters soak documents lock lock-conformance image test-image release clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,7 +42,11 @@ imports: $(VENV)/.dev ## the layers of the house
 	@$(BIN)/lint-imports --no-logo
 
 pytest: $(VENV)/.dev ## the tests alone; failures are repeated by themselves, to inform
-	@$(BIN)/python -m tests.again $(PARALLEL)
+	@$(BIN)/python -m tests.again $(PARALLEL) --ignore tests/bench
+
+# A minute and a half of two cores, for programs that no user has.
+test-bench: $(VENV)/.dev ## the tests of the benchmarks
+	@$(BIN)/python -m tests.again $(PARALLEL) tests/bench
 
 # Rooms whose tests start no process and open no port; under a minute on two cores.
 QUICK := tests/catalog tests/schemas tests/results tests/access tests/context tests/engine tests/faces tests/fleet \
@@ -54,7 +58,7 @@ quick: lint types imports $(VENV)/.dev ## lint, types, import contracts and the 
 # Failures are judged by `make test`; here only the reach of the tests counts, since tracing makes each several times slower.
 coverage: $(VENV)/.dev ## lines that the tests reach, child processes included; fails below 95 %
 	@$(BIN)/python -m coverage erase
-	@PROPERTIES=quick $(BIN)/python -m coverage run -m pytest $(PARALLEL) || test $$? -eq 1
+	@PROPERTIES=quick $(BIN)/python -m coverage run -m pytest $(PARALLEL) --ignore tests/bench || test $$? -eq 1
 	@$(BIN)/python -m coverage combine --quiet
 	@$(BIN)/python -m coverage report --skip-covered --fail-under=95
 
