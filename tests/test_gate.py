@@ -470,6 +470,17 @@ async def test_a_call_of_a_server_that_still_connects_says_so() -> None:
             await gate.runtime.execute("slow:anything", {}, nobody)
 
 
+@requirement("LIB-27")
+async def test_a_call_of_a_server_that_failed_says_why_and_not_that_the_tool_is_unknown() -> None:
+    settings = {"upstreams": [{"name": "typo", "command": ["no-such-command-here"]}]}
+    async with asyncio.timeout(BOUND_S), Gate(settings, provider=ScriptModel()) as gate:
+        with pytest.raises(UpstreamUnavailable, match=r"^typo has given no tools: the command was not found"):
+            await gate.runtime.execute("typo:anything", {})
+        nobody = CallContext(Identity("ann", ("tools:other:*",)), "c", "s")
+        with pytest.raises(HydrateFailed, match="No such tool"):
+            await gate.runtime.execute("typo:anything", {}, nobody)
+
+
 @requirement("LIB-17")
 async def test_a_gate_that_was_left_takes_no_call_and_ends_those_under_way() -> None:
     entered = asyncio.Event()

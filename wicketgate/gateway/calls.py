@@ -131,14 +131,17 @@ class Calls:
         """Called at each refresh: tools that announce a change may also answer differently."""
         self._results.clear()
 
-    def _refuse_if_connecting(self, tool_id: str, snapshot: Snapshot, access: AccessPolicy, identity: Identity) -> None:
+    def _refuse_without_tools(self, tool_id: str, snapshot: Snapshot, access: AccessPolicy, identity: Identity) -> None:
         """Raises UpstreamUnavailable if *tool_id* is of a server that has given no tools yet, which this caller may
         know."""
         name = server_of(tool_id)
         member = self._fleet.members.get(name)
-        if member is None or member.upstream.status.phase != "connecting" or name in snapshot.listings:
+        if member is None or name in snapshot.listings or not access.may_know(identity, name):
             return
-        if access.may_know(identity, name):
+        status = member.upstream.status
+        if status.phase == "down":
+            raise UpstreamUnavailable(f"{name} has given no tools: {status.error}.", path=tool_id) from None
+        if status.phase == "connecting":
             connecting = f"{name} is still connecting. Try again in a moment."
             error = UpstreamUnavailable(connecting if member.supervised else _NOT_OPEN, path=tool_id)
             error.retryable = member.supervised
@@ -163,7 +166,7 @@ class Calls:
             item = snapshot.find(tool_id, access, identity, for_app=for_app)
         except HydrateFailed:
             note.hidden = snapshot.hides(tool_id, access, identity)
-            self._refuse_if_connecting(tool_id, snapshot, access, identity)
+            self._refuse_without_tools(tool_id, snapshot, access, identity)
             raise
         note.tool_id, note.server = item.id, item.server
         if context.on_tool is not None:
