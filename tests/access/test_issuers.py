@@ -499,6 +499,19 @@ async def test_what_a_configuration_no_longer_accepts_is_not_looked_up() -> None
         assert not door.authenticator.stands(found)
 
 
+@requirement("ACCESS-118")
+async def test_a_token_that_is_verified_during_a_reload_does_not_count_by_the_former_configuration() -> None:
+    async with house() as (issuer, door):
+        issuer.gate.clear()
+        knocking = asyncio.create_task(door.knock(issuer.token()))
+        await until(lambda: issuer.seen)
+        door.issuers.replace([access.Issuer("corp", issuer.url, grants=(Grant(("tools:a:*",)),))])
+        issuer.gate.set()
+        assert await knocking == "token_refused"
+        narrower = await door.knock(issuer.token())
+        assert isinstance(narrower, Identity) and narrower.permissions == ("tools:a:*",)
+
+
 @requirement("ACCESS-119")
 async def test_an_opaque_token_is_asked_about_once() -> None:
     async with house(introspection=INTROSPECTION) as (issuer, door):

@@ -172,6 +172,13 @@ def test_a_condition_about_arguments_opens_no_resources_and_prompts(default: Acc
     assert offers(AccessRule("files:*", when=Condition("actor == 'owner_1'"))) == "Allowed"
 
 
+@requirement("ACCESS-12", "ACCESS-14")
+def test_under_deny_a_tool_exists_if_some_call_of_it_may_be_approved() -> None:
+    policy = AccessPolicy([AccessRule("files:*", when=Condition("has(args.path)"), approval="always")], "deny")
+    decisions = [policy.decide(owner(), tool_names("files", "read"), args) for args in (None, {"path": "a"}, {})]
+    assert list(map(kind, decisions)) == ["NeedsApproval", "NeedsApproval", "Denied"]
+
+
 @requirement("ACCESS-121")
 def test_conditions_read_roles_and_claims_and_two_callers_of_one_name_are_told_apart() -> None:
     policy = AccessPolicy(

@@ -72,6 +72,21 @@ async def test_refusals_are_counted_by_scope() -> None:
 
 
 @requirement("ACCESS-37")
+async def test_no_room_is_made_for_an_actor_that_is_at_its_own_limit() -> None:
+    shares = CountedShares("chat", 3, per_actor=1)
+    await taken(shares, "bob", 1)
+    asked: list[int] = []
+
+    def make_room(held: int) -> bool:
+        asked.append(held)
+        return False
+
+    with pytest.raises(ShareRefused):
+        await shares.take("bob", make_room)
+    assert asked == []
+
+
+@requirement("ACCESS-37")
 async def test_room_that_is_made_is_taken_and_counts_as_no_refusal() -> None:
     shares = CountedShares("chat", 2)
     leases = await taken(shares, "bob", 2)

@@ -116,6 +116,16 @@ async def test_two_attempts_at_the_same_moment_run_the_call_once() -> None:
     assert len(files.calls) == 1
 
 
+@requirement("ACCESS-295")
+async def test_a_call_over_its_quota_asks_nobody() -> None:
+    files, quota = FileServer(), {"quota": {"per_actor": 1}}
+    async with running_service(upstreams=[files], settings={**GATED, **quota}) as service:
+        gate = client(service)
+        await gate.call(NAME, READ, more=answers(await gate.call(NAME, READ), YES))
+        assert "RATE_LIMITED" in text(await gate.call(NAME, OTHER))
+    assert len(files.calls) == 1
+
+
 @requirement("ACCESS-298")
 async def test_an_answer_after_a_restart_counts_once(tmp_path: Path) -> None:
     files = FileServer()

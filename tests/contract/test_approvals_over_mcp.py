@@ -80,10 +80,11 @@ async def test_arguments_too_long_to_be_read_are_not_asked_about(mode: str) -> N
 RULES = [
     {"match": "files:*", "effect": "deny"},
     {"match": "files:read_file", "when": "args.path.startsWith('a')", "effect": "deny"},
+    {"match": "files:*", "approval": {"by": "role:lead"}},
 ]
 
 
-@pytest.mark.parametrize("rule", RULES, ids=["tool", "arguments"])
+@pytest.mark.parametrize("rule", RULES, ids=["tool", "arguments", "others"])
 @requirement("ACCESS-70")
 async def test_a_call_that_was_forbidden_while_its_owner_was_asked_does_not_run(rule: Mapping[str, Any]) -> None:
     files = FileServer()

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
+from tests.contract.replicas import Gates
 from tests.contract.test_held_calls import answers, text
-from tests.contract.test_tasks import become, client, created, served
+from tests.contract.test_tasks import SOON, become, client, created, served
 from tests.support.asking_server import asking_server
 from tests.support.requirement import requirement
 from tests.support.service import BOUND_S, OTHER_KEY, FileServer, RunningService, running_service
@@ -91,13 +92,13 @@ async def test_a_call_that_needs_an_approval_meanwhile_does_not_go_on() -> None:
 
 @requirement("FACE-96")
 @pytest.mark.parametrize(("path", "name"), [("/mcp/namespaced", "files__slow"), ("/mcp", "tool_execute")])
-async def test_the_task_of_a_tool_that_is_hidden_meanwhile_is_none(path: str, name: str) -> None:
+async def test_the_task_of_a_tool_that_is_hidden_meanwhile_is_none(gates: Gates, path: str, name: str) -> None:
     files = FileServer()
-    async with served(files) as service:
-        gate = client(service, path)
+    async with gates([files], [FileServer()], **SOON) as (here, there):
+        gate = client(there, path)
         arguments = {"tool_id": "files:slow", "args": {}} if name == "tool_execute" else {}
-        task_id = await created(gate, name, arguments)
-        await rules(service, {"match": "files:slow", "visibility": "internal"})
+        task_id = await created(client(here, path), name, arguments)
+        await rules(there, {"match": "files:slow", "visibility": "internal"})
         for method in ("tasks/get", "tasks/update", "tasks/cancel"):
             error = (await gate.ask(method, {"taskId": task_id, "inputResponses": {}}))["error"]
             assert (error["code"], error["message"]) == (-32602, "Task not found")

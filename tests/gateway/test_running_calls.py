@@ -1,7 +1,7 @@
 """Calls in tasks of their own, which may outlive the requests that began them (EXEC-44 to EXEC-46)."""
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextvars import ContextVar
 from itertools import count
 from typing import Any, TypeVar
@@ -10,6 +10,8 @@ import pytest
 
 from tests.support.clock import Clock
 from tests.support.requirement import requirement
+from tests.support.until import until
+from wicketgate.access.shares import CountedShares, Lease
 from wicketgate.errors import InputRequired, RateLimited, UpstreamLost, UpstreamTimeout
 from wicketgate.gateway.running_calls import AttendedCaller, Progress, RunningCall, RunningCalls, RunningLimits
 from wicketgate.ports import SilentCaller
@@ -35,6 +37,19 @@ class Work:
         if error is not None:
             raise error
         return result
+
+
+class SlowShares(CountedShares):
+    """Places that are counted in a store, which answers when it is told to."""
+
+    def __init__(self, kind: str, most: int) -> None:
+        super().__init__(kind, most)
+        self.answer = asyncio.Event()
+
+    async def take(self, actor: str, make_room: Callable[[int], bool] | None = None) -> Lease:
+        lease = await super().take(actor, make_room)
+        await self.answer.wait()
+        return lease
 
 
 @pytest.fixture
@@ -317,6 +332,21 @@ async def test_from_the_drain_on_no_call_outlives_its_request_and_the_end_ends_e
     assert (work.ends, waited_for.ends) == (["cancelled"], ["cancelled"])
     with pytest.raises(UpstreamLost, match="the gate is being stopped"):
         call.outcome()
+
+
+@requirement("OPS-145")
+async def test_a_place_that_is_granted_during_the_drain_is_given_back(clock: Clock) -> None:
+    shares = SlowShares("running", 10)
+    running = RunningCalls(RunningLimits(), now=clock, new_id=lambda: "c1", shares=shares)
+    call = running.begin("ann", "a", Work().run())
+    holding = asyncio.create_task(running.hold(call))
+    await until(lambda: shares.held)
+    running.begin_drain()
+    shares.answer.set()
+    with pytest.raises(RateLimited, match="being stopped"):
+        await holding
+    assert shares.held == 0
+    await running.aclose()
 
 
 @requirement("OPS-146")

@@ -472,7 +472,8 @@ async def test_a_run_of_which_the_store_has_lost_the_last_events_ends(host: Host
 async def test_a_run_between_two_turns_is_gone_on_with_and_all_its_readers_read_one_journal(host: Host) -> None:
     still, here, third = await host.process(), await host.process(), await host.process()
     await begun(still, part=b"zero")
-    await still.append("a", [event(1)], (), b"one")
+    assert await still.claim_call("a", "c1")
+    await still.append("a", [event(1)], ["c1"], b"one")
     there = asyncio.create_task(read_all(third, "a"))
     at_the_former = asyncio.create_task(read_all(still, "a"))
     before = asyncio.create_task(read_all(here, "a"))
@@ -483,6 +484,7 @@ async def test_a_run_between_two_turns_is_gone_on_with_and_all_its_readers_read_
         assert (abandoned.name, abandoned.run_id, abandoned.parts) == ("a", "run", [b"zero", b"one"])
         assert abandoned.alone_s < 2.0
     behind = asyncio.create_task(read_all(here, "a", 1))
+    assert not await here.claim_call("a", "c1"), "its former process has made this call"
     assert await here.claim_call("a", "c2")
     await here.append("a", [event(2)], ["c2"], b"two")
     # The former process has its place again, and nothing that it does counts.

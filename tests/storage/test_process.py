@@ -196,3 +196,15 @@ async def test_the_end_of_a_process_frees_what_it_held_immediately(store: Store)
         await store.step([Put(THING, "a", b"", holder=process.id)])
         assert (await store.beat("other")).lapsed == {}
     assert (await store.beat("other")).lapsed == {"thing": ["a"]}
+
+
+@requirement("EXEC-120")
+async def test_where_all_marks_have_lapsed_no_process_is_known_to_have_ended_before_it_could_renew_its_own(
+    store: Store,
+) -> None:
+    here = Process(store, mark_s=MARK_S, beat_s=BEAT_S)
+    async with here.running():
+        await store.beat("there", mark_s=MARK_S)
+        store.ahead_s += 2 * MARK_S
+        assert not await here.ended("there")
+        await until(lambda: here.ended("there"))

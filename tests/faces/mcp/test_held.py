@@ -7,7 +7,9 @@ from typing import Any, cast
 
 import pytest
 
+from tests.gateway.test_running_calls import SlowShares
 from tests.support.requirement import requirement
+from tests.support.until import until
 from wicketgate.access.identity import Identity
 from wicketgate.errors import UpstreamLost
 from wicketgate.faces.mcp.held import Asked, HeldCalls, NotHeld
@@ -150,3 +152,22 @@ async def test_an_attempt_after_one_that_was_given_up_learns_that_the_fate_is_un
     for _ in range(2):
         with pytest.raises(UpstreamLost):
             await calls.resume(attempt(), ADA, asked.id, {"question-1": ACCEPT})
+
+
+@requirement("EXEC-45")
+async def test_a_call_that_ends_while_its_place_is_counted_keeps_no_place() -> None:
+    shares = SlowShares("running", 10)
+    calls = held(RunningCalls(RunningLimits(), now=lambda: 0.0, new_id=lambda: "1", shares=shares), 60)
+    go = asyncio.Event()
+
+    async def run(caller: Caller, given: object) -> str:
+        await go.wait()
+        return "done"
+
+    waiting = asyncio.create_task(calls.begin(attempt(), ADA, "a tool", run, after_s=0))
+    await until(lambda: shares.held)
+    go.set()
+    await asyncio.sleep(0.01)
+    shares.answer.set()
+    assert await waiting == "done"
+    assert shares.held == 0
