@@ -24,6 +24,7 @@ from tests.support.script import ScriptModel, calls, says
 from tests.support.service import BOUND_S, OTHER_KEY, READER_KEY, FileServer, RunningService, running_service
 from tests.support.until import until
 from tests.support.warm_server import warm
+from wicketgate.access.identity import hash_key
 from wicketgate.config.settings import Settings
 from wicketgate.faces.mcp.fit import MISSING_KEY
 from wicketgate.models.provider import ToolCall
@@ -332,6 +333,23 @@ async def test_a_link_of_a_result_is_viewed_by_its_uri_and_by_nobody_else(mode: 
         for stranger in (OTHER_KEY, READER_KEY):
             async with mcp_client(service, mode, stranger, path="/mcp/gateway") as other:
                 assert await viewed(other, NOTE) == unknown
+
+
+NARROW_KEY = "wg_narrow_0123456789012345678901234567890123456"
+
+
+@requirement("EXEC-82")
+async def test_a_narrower_key_of_the_actor_views_no_link_of_a_tool_that_it_may_not_use() -> None:
+    narrow = {"id": "narrow", "sha256": hash_key(NARROW_KEY), "actor": "owner_1", "permissions": ["resources:beta"]}
+    async with served(auth={"keys": [narrow]}) as service:
+        async with mcp_client(service, NEW, path="/mcp/gateway") as client:
+            await client.call_tool("tool_execute", {"tool_id": "beta:touch", "args": {}})
+            assert (await viewed(client, NOTE))["content"] == f"text of {NOTE}"
+        async with mcp_client(service, NEW, NARROW_KEY, path=PATH) as reader:
+            assert (await reader.read_resource(f"beta+{NOTE}")).contents, "it may read the resource"
+        async with mcp_client(service, NEW, NARROW_KEY, path="/mcp/gateway") as reader:
+            refused, unknown = await viewed(reader, NOTE), await viewed(reader, "demo://unknown")
+        assert refused == {**unknown, "path": NOTE}
 
 
 @requirement("EXEC-81")

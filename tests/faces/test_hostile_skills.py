@@ -116,7 +116,7 @@ async def test_what_lies_beside_skills_is_read_as_before() -> None:
         assert await setting.offers.read_resource({"uri": f"shop__{uri}"}, OWNER)
 
 
-@requirement("ROUTE-67")
+@requirement("ROUTE-67", "FACE-62")
 async def test_a_server_that_does_not_list_its_skills_keeps_no_list_of_others() -> None:
     setting = Setting(pins=PinPolicy({}, hold_new=False))
     setting.server.resources = [{"uri": "demo://note"}]
@@ -124,11 +124,11 @@ async def test_a_server_that_does_not_list_its_skills_keeps_no_list_of_others() 
     async def fail(kind: Any, account: Any = None) -> FeatureList:
         if kind == "skills":
             raise UpstreamError("no")
-        return FeatureList([{"uri": "demo://note"}])
+        return FeatureList([{"uri": "demo://note"}], 9_000)
 
     setting.server.list_all = fail  # type: ignore[method-assign]
     listed = await setting.offers.list_all("resources", OWNER)
-    assert (list(listed.items), list(listed.missing)) == ([], ["shop"])
+    assert (list(listed.items), list(listed.missing), listed.fresh_ms) == ([], ["shop"], 0)
 
 
 @requirement("ROUTE-68")

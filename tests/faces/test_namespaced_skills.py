@@ -230,3 +230,15 @@ async def test_a_file_of_a_nested_skill_is_read_through_the_skill_that_is_accept
         setting.server.files[f"{REFUNDS}/inner/SKILL.md"] = nested
         assert len(await setting.uris()) == 1
         assert await setting.offers.read_resource({"uri": f"{SHOWN}/inner/SKILL.md"}, OWNER)
+
+
+@requirement("ACCESS-76", "ROUTE-61")
+async def test_a_held_skill_inside_an_accepted_one_gives_its_file_and_no_entry() -> None:
+    nested = "---\nname: inner\ndescription: Inner\n---\nInner.\n"
+    outer = entry_of(REFUNDS, {**FILES, "inner/SKILL.md": nested})
+    setting = Setting(pins=PinPolicy(pinned(outer), hold_new=True))
+    setting.server.entries = [outer, entry_of(f"{REFUNDS}/inner", {"SKILL.md": nested}, "Inner")]
+    setting.server.files[f"{REFUNDS}/inner/SKILL.md"] = nested
+    assert await setting.offers.read_resource({"uri": f"{SHOWN}/inner/SKILL.md"}, OWNER)
+    code, message = await setting.refused("get_skill", f"{SHOWN}/inner/SKILL.md")
+    assert (code, "not found" in message) == (-32602, True)

@@ -130,6 +130,22 @@ async def test_a_result_is_changed_by_one_plugin_after_the_other() -> None:
     assert [stage.outcome for stage in trail] == ["modified", "continued"]
 
 
+@requirement("ROUTE-18", "ROUTE-20")
+async def test_the_result_of_a_redirected_call_passes_the_plugins_of_the_server_that_was_asked_for() -> None:
+    redirecting = Middle(Continue(replace(REQUEST, server="elsewhere")), on_result=Continue({"content": []}))
+    others = Guard(on_result=Block("a secret"))
+    by_server = {"raw": [Installed("asked", redirecting)], "elsewhere": [Installed("other", others)]}
+    plugins = PluginChain(by_server, now=lambda: 0.0)
+    trail: list[Stage] = []
+
+    async def send(request: Request) -> Result:
+        assert request.server == "elsewhere"
+        return RESULT
+
+    assert await plugins.around(REQUEST, trail, send) == {"content": []}
+    assert [(stage.handler, stage.phase) for stage in trail] == [("asked", "request"), ("asked", "result")]
+
+
 @requirement("ROUTE-21")
 async def test_middleware_may_answer_by_itself() -> None:
     answer = Complete(RESULT)

@@ -108,6 +108,15 @@ def test_a_question_that_is_long_to_read_is_refused_before_it_is_read(schema: di
     assert len(long["message"]) < 5_000
 
 
+@requirement("ROUTE-34")
+@pytest.mark.parametrize("key", ["enum", "const", "default", "pattern"])
+def test_values_that_programs_compare_stay_unchanged_at_any_depth_or_are_refused(key: str) -> None:
+    plain = {"message": "m", "requestedSchema": {"properties": {"a": {key: [{"size": "a  b"}]}}}}
+    assert question_of("rec", plain)["requestedSchema"] == plain["requestedSchema"]
+    with pytest.raises(QuestionRefused, match="hides characters in a value"):
+        question_of("rec", {"message": "m", "requestedSchema": {"properties": {"a": {key: [{"size": "\u202ea"}]}}}})
+
+
 def form(name: str = "value", message: str = "m", **field: Any) -> dict[str, Any]:
     return {"message": message, "requestedSchema": {"properties": {name: {"type": "string", **field}}}}
 
