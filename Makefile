@@ -19,7 +19,7 @@ CODE   := wicketgate app routers middleware examples bench conformance clients t
 
 .DEFAULT_GOAL := help
 .PHONY: agents sdk bench-beside bench-validators bench-workers fuzz-validation chaos conformance clients test-login
-.PHONY: help run test test-bench test-ways test-ways-short quick coverage explore lint types imports pytest format openapi picture pictures test-console bench-console bench-faces bench-catalog bench-pause bench-start bench-execute bench-engine bench-scaling bench-results bench-filters soak documents lock lock-conformance image test-image release clean
+.PHONY: help run test test-bench test-ways test-ways-short quick coverage explore lint types imports pytest format openapi picture pictures test-console bench-console bench-flow bench-faces bench-catalog bench-pause bench-start bench-execute bench-engine bench-scaling bench-results bench-filters soak documents lock lock-conformance image test-image release clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -143,6 +143,9 @@ bench-beside: $(VENV)/.dev ## ten minutes beside another commit: fails with what
 
 bench-scaling: $(VENV)/.dev ## what a stream, a call and a tool cost at one, two and three replicas over one Redis (ARGS="--rounds 1")
 	@$(BIN)/python -m bench.scaling $(ARGS)
+
+bench-flow: $(VENV)/.dev ## attacks stopped and questions asked by flow rules, over traces (TRACES="a.jsonl b.jsonl"; docs/security/flow.md)
+	@$(BIN)/python -m bench.flow $(TRACES) $(ARGS)
 
 bench-validators: $(VENV)/.dev ## what checking arguments costs with our validator and with others, and who can be held
 	@$(BIN)/python -m bench.validators $(ARGS)

@@ -22,7 +22,10 @@ Decision = Literal["approve", "deny"]
 
 _MOST_BYTES = 1_000
 _DECISIONS: tuple[Decision, ...] = get_args(Decision)
-_BODY = {**parameters(in_path("id")), **json_body({"decision": {**TEXT, "enum": list(_DECISIONS)}}, "decision")}
+_FOR_CONVERSATION = "approve_for_conversation"
+"""An approval, and its destinations are fine for the rest of the conversation."""
+_WORDS = (*_DECISIONS, _FOR_CONVERSATION)
+_BODY = {**parameters(in_path("id")), **json_body({"decision": {**TEXT, "enum": list(_WORDS)}}, "decision")}
 _FAILURES: dict[int | str, dict[str, Any]] = {
     401: {"description": "No valid credential", "content": REFUSAL},
     503: {"description": "The store of approvals cannot be reached", "content": REFUSAL},
@@ -47,9 +50,11 @@ class AskedCall(BaseModel):
     """*id* is a handle of this list, good for nothing else. *args* are for the actor of the call and its approvers
     alone, and null also where they are too large to be read. *own*: the caller is that actor. *definition* is the
     digest of the tool's definition. *needs* says who has to approve, empty where that is the actor; *approver*: the
-    caller is one of them; *votes* are their words so far. *server* is empty where the tool is not there any more,
-    *source* the address of the client, *door* the one that the call came through: ``chat``, ``mcp``, ``stdio``,
-    ``operations``, ``console``, empty if it came through none. Times are in seconds since the epoch."""
+    caller is one of them; *votes* are their words so far. *why*: what a rule about flows tells the person who decides,
+    for those who may read the arguments; *strange*: it has destinations that can be accepted; *requests* are those in
+    which such a destination was read. *server* is empty where the tool is not there any more, *source* the address of
+    the client, *door* the one that the call came through: ``chat``, ``mcp``, ``stdio``, ``operations``, ``console``,
+    empty if it came through none. Times are in seconds since the epoch."""
 
     id: str
     tool_id: str
@@ -67,6 +72,9 @@ class AskedCall(BaseModel):
     needs: str
     approver: bool
     votes: list[Word]
+    why: str
+    strange: bool
+    requests: list[str]
 
 
 class CallThatWaits(AskedCall):
@@ -121,14 +129,16 @@ def approvals_router(gate: Gate, feed: Feed | None) -> APIRouter:
     )
     async def decide(request: Request) -> Response | Decided:
         """Decides on a call of one's own, or as an approver whom a rule of access names on that of another. An approval
-        is good for the next same call of its actor, from whichever door, once."""
+        is good for the next same call of its actor, from whichever door, once. `approve_for_conversation` also accepts
+        the destinations of the call for the rest of its conversation."""
         given = (await short_object(request, _MOST_BYTES)).get("decision")
-        decision = next((each for each in _DECISIONS if each == given), None)
+        for_conversation = given == _FOR_CONVERSATION
+        decision = next((each for each in _DECISIONS if each == ("approve" if for_conversation else given)), None)
         if decision is None:
             return refuse(400, "invalid_request", 'The body must be {"decision": "approve"} or {"decision": "deny"}')
         id, identity = request.path_params["id"], identity_of(request)
         try:
-            complete = await gate.approvals.decide(id, decision, context_of(request))
+            complete = await gate.approvals.decide(id, decision, context_of(request), for_conversation=for_conversation)
         except TooLarge:
             return refuse(409, "too_large", "Its arguments are too large to be read here; decide in its own client")
         except VotedBefore:
@@ -211,6 +221,9 @@ def _common(gate: Gate, call: WaitingCall, identity: Identity) -> dict[str, Any]
         "definition": call.definition,
         "args": call.args if may_read(call, identity, persons) else None,
         "arg_names": call.arg_names,
+        "why": call.why if may_read(call, identity, persons) else "",
+        "strange": bool(call.strange),
+        "requests": call.requests,
         "needs": described(call.needs),
         "approver": _may_approve(gate, call, identity),
         "votes": [{"actor": vote.actor, "decision": vote.decision, "at": vote.at} for vote in call.votes],

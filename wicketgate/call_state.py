@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
+from wicketgate.access.flow import SessionMemory
 from wicketgate.catalog.card import SeenCards
 
 T = TypeVar("T")
@@ -81,4 +82,19 @@ class SessionStore(Protocol):
 
     def update(self, session: str, step: Step[T]) -> T:
         """Runs *step* over the cards that the session has seen, and keeps what it changed."""
+        ...
+
+
+class FlowStore(Protocol):
+    """What sessions have read (ACCESS-262), by the key of the session, for all processes that share a store."""
+
+    async def read(self, session: str) -> tuple[SessionMemory | None, float]:
+        """Returns what the session has read, to be looked at only, and the seconds for which that is kept; None if it
+        cannot be known now."""
+        ...
+
+    async def change(self, session: str, life_s: float | None, change: Callable[[SessionMemory, float], bool]) -> bool:
+        """Applies *change*, which is given the time in seconds since the epoch and returns false if nothing differs,
+        and keeps the memory for at least three quarters of *life_s* from now. None: for as long as before, and nothing
+        happens if there is none. Returns false if it could not be kept, which is logged."""
         ...

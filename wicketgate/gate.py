@@ -49,6 +49,7 @@ from wicketgate.ports import Upstream
 from wicketgate.random_ids import random_id
 from wicketgate.storage.artifacts import StoredArtifacts
 from wicketgate.storage.calls import StoredCalls
+from wicketgate.storage.flows import StoredFlows
 from wicketgate.storage.learned_words import StoredLearnedWords
 from wicketgate.storage.quotas import StoredQuotas
 from wicketgate.task_end import end_tasks
@@ -149,6 +150,7 @@ class Gate:
                 watch=self.records.traffic,
                 approver=self.approvals.approver_of,
                 waiting=self.logins.waiting or NoWaiting(),
+                flows=StoredFlows(store),
             ),
             cache_stable=settings.mcp.cache_stable,
         )

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from wicketgate.access.approvers import Needs, described
+from wicketgate.access.flow import NO_FLOW, CallFlow
 from wicketgate.access.identity import LOCAL, Identity
 from wicketgate.catalog.learned_words import Lesson, ToolWords
 from wicketgate.errors import ApprovalRequired
@@ -146,12 +147,14 @@ class InputAnswers:
 @dataclass(frozen=True, slots=True)
 class PendingCall:
     """A call that waits for an approval: the tool, the digest of its definition, and the arguments that would be sent.
-    *needs*: the approvers whom its rules name; empty where its owner decides."""
+    *needs*: the approvers whom its rules name; empty where its owner decides. *flow* is the reason, if the call waits
+    because of what its session has read."""
 
     tool_id: str
     definition: str
     args: Mapping[str, Any]
     needs: Needs = ()
+    flow: CallFlow = NO_FLOW
 
 
 TOOL_CHANGED = "the tool has changed"
@@ -175,16 +178,19 @@ class _NoApprover:
 
 
 def approval_required(call: PendingCall, **details: str) -> ApprovalRequired:
+    why = f" {reason}" if (reason := call.flow.for_model()) else ""
+    if reason:
+        details["why"] = call.flow.for_person()
     if call.needs:
         by = described(call.needs)
         return ApprovalRequired(
-            f"This call needs the approval of {by} first, not of its caller. It was not run. It waits on the page "
+            f"This call needs the approval of {by} first, not of its caller. It was not run.{why} It waits on the page "
             "Approvals of the gate's console; once it is approved, make the same call again.",
             path=call.tool_id,
             details={**details, "by": by},
         )
     return ApprovalRequired(
-        "This call needs the owner's approval first. It was not run.", path=call.tool_id, details=details
+        f"This call needs the owner's approval first. It was not run.{why}", path=call.tool_id, details=details
     )
 
 
@@ -225,7 +231,7 @@ class CallContext:
     around the call, *on_tool* with the id of the tool that is called. While *asked_in_line* is true, a caller that
     answers later is asked in the middle of the call: no request is there any more to be answered with questions.
     *claim* is asked right before a call that may write leaves: false if it must not leave, because it may have left
-    before (CHAT-111)."""
+    before (CHAT-111). *named*: the client has named the session. *said*: the user's own words (ACCESS-263)."""
 
     identity: Identity
     correlation_id: str
@@ -242,6 +248,8 @@ class CallContext:
     on_tool: Callable[[str], None] | None = None
     claim: Callable[[], Awaitable[bool]] | None = None
     asked_in_line: Callable[[], bool] = _never
+    named: bool = False
+    said: Sequence[str] = ()
 
     def having(self, **changes: Any) -> "CallContext":
         """As ``dataclasses.replace``, at a sixth of its cost: each call has several contexts on its way."""

@@ -71,10 +71,12 @@ def show(id: str, url: str, key: str | None, as_json: bool) -> None:
 
 @approvals.command("approve", epilog=_codes)
 @click.argument("id")
+@click.option("--conversation", is_flag=True, help="Its destinations are fine for the rest of its conversation too.")
 @_where
-def approve(id: str, url: str, key: str | None, as_json: bool) -> None:
+def approve(id: str, conversation: bool, url: str, key: str | None, as_json: bool) -> None:
     """Approve one call, for these arguments, once. ID may be the beginning of one."""
-    _run(url, key, lambda gate: _decide(gate, id, "approve", as_json))
+    decision = "approve_for_conversation" if conversation else "approve"
+    _run(url, key, lambda gate: _decide(gate, id, decision, as_json))
 
 
 @approvals.command("deny", epilog=_codes)
@@ -91,8 +93,8 @@ async def _decide(gate: "RemoteGate", id: str, decision: str, as_json: bool) -> 
     if as_json:
         click.echo(_document(answer))
         return 0
-    told = f"{ask['name']} of {ask['actor']}: {'approved' if decision == 'approve' else 'denied'}"
-    if decision == "approve":
+    told = f"{ask['name']} of {ask['actor']}: {'denied' if decision == 'deny' else 'approved'}"
+    if decision != "deny":
         told += "; the same call of that actor now runs once" if answer["complete"] else f"; it needs {ask['needs']}"
     click.echo(printable(told))
     return 0
@@ -142,6 +144,7 @@ def _whole(ask: Ask) -> str:
         f"Needs       {_needs(ask)}",
         f"Time left   {_time_left(ask)}",
         f"Arguments   {arguments}",
+        *(f"{'' if number else 'Why':<12}{line}" for number, line in enumerate(ask["why"].splitlines())),
     ]
     return "\n".join(lines)
 

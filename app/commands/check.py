@@ -118,6 +118,7 @@ async def explain_tool(settings: Settings, tool: str, identity: Identity, query:
             runtime.screened(),
             runtime.declared(),
             runtime.learning.words(CallContext(identity, "-", "-")),
+            runtime.flow_label,
         )
     if as_json:
         who = {"actor": identity.actor, "key": identity.key_id, "roles": list(identity.roles)}

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from app.commands.check_model import ModelTrial
-from app.commands.output import console, gap_lines, printable, screened_lines
+from app.commands.output import console, count, gap_lines, printable, screened_lines
 from app.tables import table
 from wicketgate.access.approvers import Need, can_be_met
 from wicketgate.access.issuers import IssuerState
@@ -223,6 +223,13 @@ def _catalog_notes(view: _View) -> Iterator[str]:
     yield from (f"no tool matches: {pattern}" for pattern in view.gate.runtime.changes.unmatched())
 
 
+def _flow_notes(view: _View) -> Iterator[str]:
+    tools = view.catalog.tools.values()
+    labels = Counter((item.server, label) for item in tools if (label := view.gate.runtime.flow_label(item)))
+    for (server, label), number in labels.items():
+        yield f"{server}: {count(number, 'tool')}: {label.removeprefix('flow: ')}"
+
+
 def _caller_notes(view: _View) -> Iterator[str]:
     for key in view.keys:
         whose = f"{key['actor']}, roles {', '.join(key['roles'])}" if key["roles"] else key["actor"]
@@ -302,9 +309,9 @@ def _shortened(faults: Sequence[str]) -> Iterator[str]:
             if seen[server] > _SHOWN_LEFT_OUT:
                 continue
         yield fault
-    for server, count in seen.items():
-        if count > _SHOWN_LEFT_OUT:
-            yield f"left out: {server}: {count - _SHOWN_LEFT_OUT} more; wicketgate check --all lists them"
+    for server, number in seen.items():
+        if number > _SHOWN_LEFT_OUT:
+            yield f"left out: {server}: {number - _SHOWN_LEFT_OUT} more; wicketgate check --all lists them"
 
 
 def _why_none(gate: Gate, found: FoundUpstream) -> str:
@@ -392,6 +399,7 @@ _NOTES: Sequence[_Check] = (
     _without_approvers,
     _catalog_notes,
     _missing_words,
+    _flow_notes,
     _caller_notes,
     lambda view: plugin_lines(view.settings.plugins),
     lambda view: (f"warning: {note}" for note in view.gate.keys.notes()),

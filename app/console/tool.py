@@ -119,7 +119,14 @@ def _policy(gate: Gate, tool_id: str, context: CallContext, key: str) -> dict[st
     identity = next((each.identity for each in keys if key and each.id == key), context.identity)
     runtime = gate.runtime
     usable, lines = explain(
-        runtime.catalog(), runtime.access, tool_id, identity, "", runtime.screened(), runtime.declared()
+        runtime.catalog(),
+        runtime.access,
+        tool_id,
+        identity,
+        "",
+        runtime.screened(),
+        runtime.declared(),
+        flow_label=runtime.flow_label,
     )
     return {
         "key": identity.key_id,

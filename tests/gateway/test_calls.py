@@ -26,10 +26,12 @@ from wicketgate.fleet.member import Member, MultiplexUpstream, UpstreamLimits
 from wicketgate.gateway.audited_call import AuditedCall
 from wicketgate.gateway.call_policy import CallPolicy, RetryPolicy
 from wicketgate.gateway.calls import CalledTool, Calls
+from wicketgate.gateway.flows import Flows
 from wicketgate.gateway.kept_calls import plain, raised
 from wicketgate.gateway.options import RuntimePolicies
 from wicketgate.gateway.snapshot import Snapshot
 from wicketgate.ports import CallContext, InputAnswers, SilentCaller
+from wicketgate.storage.flows import StoredFlows
 from wicketgate.storage.memory import MemoryStore
 from wicketgate.storage.memory_results import MemoryResultStore
 from wicketgate.storage.quotas import StoredQuotas
@@ -83,6 +85,7 @@ def call(tokens: TokenCounter) -> Call:
             results=cache or MemoryResultStore(lambda: 0.0),
             in_force=lambda: (catalog, AccessPolicy()),
             now=lambda: 0.0,
+            flows=Flows(StoredFlows(MemoryStore())),
         )
         note = AuditedCall(None, "execute", context, lambda: 0.0)
         called = await calls.call(Snapshot(catalog, {}, {}), AccessPolicy(), item.id, args, context, note)

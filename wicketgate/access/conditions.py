@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Any
 
+from wicketgate.access.flow import NO_FLOW, CallFlow
 from wicketgate.access.identity import Identity
 
 _MAX_CONDITION_CHARS = 2_000
@@ -26,6 +27,7 @@ class _Cel:
 
     caller_only: Any
     with_args: Any
+    with_flow: Any
     truth: Any
     anything: Any
 
@@ -38,9 +40,11 @@ def _cel() -> _Cel:
     text, texts = cel.Type.STRING, cel.Type.List(cel.Type.STRING)
     anything = cel.Type.Map(cel.Type.STRING, cel.Type.DYN)
     caller = {"actor": text, "permissions": texts, "roles": texts, "claims": anything}
+    call = {**caller, "args": anything}
     return _Cel(
         cel.NewEnv(variables=caller),
-        cel.NewEnv(variables={**caller, "args": anything}),
+        cel.NewEnv(variables=call),
+        cel.NewEnv(variables={**call, "seen": texts, "strange": texts}),
         cel.Type.BOOL,
         cel.Type.DYN,
     )
@@ -51,20 +55,23 @@ class CannotEvaluate(Exception):
 
 
 class Asked:
-    """A caller and the arguments of one call, as conditions read them, converted once for all of them.
+    """A caller, the arguments of one call, and what its session has read (*flow*), as conditions read them, converted
+    once for all of them.
 
     Claims may be long, and are given only for conditions of which one may read them (*claims*).
     """
 
     __slots__ = ("_activation", "_data")
 
-    def __init__(self, identity: Identity, args: Mapping[str, Any], *, claims: bool) -> None:
+    def __init__(self, identity: Identity, args: Mapping[str, Any], *, claims: bool, flow: CallFlow = NO_FLOW) -> None:
         self._data: dict[str, Any] = {
             "actor": identity.actor,
             "permissions": list(identity.permissions),
             "roles": list(identity.roles),
             "claims": dict(identity.claim_values()) if claims else {},
             "args": dict(args),
+            "seen": list(flow.seen),
+            "strange": [each.text for each in flow.strange],
         }
         # False before the first condition: converting for one alone is cheaper within its evaluation.
         self._activation: Any = False
@@ -81,29 +88,34 @@ class Asked:
                 self._activation = None
                 return compiled.eval(None, self._data).plain_value()
             if self._activation is None:
-                self._activation = _cel().with_args.Activation(self._data)
+                self._activation = _cel().with_flow.Activation(self._data)
             return compiled.eval(self._activation).plain_value()
         except _FAILURES as error:
             raise CannotEvaluate(str(error)) from None
 
 
 class Condition:
-    """A compiled condition. *needs_args*: it reads the arguments of a call; otherwise the identity decides it."""
+    """A compiled condition. *needs_args*: it reads the arguments of a call, or its flow; otherwise the identity decides
+    it. *reads_flow*: it reads ``seen`` or ``strange``."""
 
     def __init__(self, source: str) -> None:
         """Raises ValueError that says what is wrong with *source*."""
         if not source.strip() or len(source) > _MAX_CONDITION_CHARS:
             raise ValueError(f"must be an expression of 1 to {_MAX_CONDITION_CHARS} characters")
         self.source = source
-        self.needs_args = False
+        self.needs_args = self.reads_flow = False
         self.reads_claims = "claims" in source
         environment = _cel().caller_only
         try:
             compiled = environment.compile(source)
         except _FAILURES:
             self.needs_args = True
-            environment = _cel().with_args
+            environment = _cel().with_flow
             compiled = _compile(environment, source)
+            try:
+                _cel().with_args.compile(source)
+            except _FAILURES:
+                self.reads_flow = True
         kind = compiled.return_type()
         if kind == _cel().anything:
             # An error then, where it is no truth value.
@@ -146,7 +158,7 @@ class Joined:
         # A line ends what a condition may end with, a comment.
         source = " || ".join(f"({each.source}\n)" for each in conditions)
         try:
-            self._compiled = _cel().with_args.compile(source)
+            self._compiled = _cel().with_flow.compile(source)
         except _FAILURES as error:
             raise ValueError(str(error)) from None
 
@@ -177,4 +189,5 @@ def _compile(environment: Any, source: str) -> Any:
         return environment.compile(source)
     except _FAILURES as error:
         problem = str(error).partition("\n")[0].removeprefix("INVALID_ARGUMENT: ")
-        raise ValueError(f"not a condition over actor, permissions, roles, claims and args: {problem[:300]}") from None
+        names = "actor, permissions, roles, claims, args, seen and strange"
+        raise ValueError(f"not a condition over {names}: {problem[:300]}") from None

@@ -21,6 +21,7 @@ from typing import Any, Literal
 
 from wicketgate.access.approvers import Need, Needs, described
 from wicketgate.access.conditions import Asked, CannotEvaluate, Condition, Joined, join
+from wicketgate.access.flow import NO_FLOW, CallFlow
 from wicketgate.access.identity import ROLE_PREFIX, Identity, Reach, reach_of
 from wicketgate.access.tool_groups import Seen, ToolGroups, missing_permission
 from wicketgate.catalog.name_patterns import compile_glob, split_pattern
@@ -175,6 +176,8 @@ class AccessPolicy:
         self._patterns = [(compile_glob(namespace), compile_glob(name)) for namespace, name in globs]
         self._by_actor = any(rule.when and not rule.when.needs_args for rule in self.rules)
         self._by_claims = any(rule.when and rule.when.reads_claims for rule in self.rules)
+        self.reads_flow = any(rule.when and rule.when.reads_flow for rule in self.rules)
+        """A decision about a call needs its flow."""
         self._joined = _joined(self.rules)
         self._about_callers = join(
             {index: rule.when for index, rule in enumerate(self.rules) if rule.when and not rule.when.needs_args}
@@ -190,7 +193,9 @@ class AccessPolicy:
         self._chains = lru_cache(maxsize=_MAX_KEPT_TOOLS)(self._match_names)
         self._best_of = lru_cache(maxsize=_MAX_KEPT_TOOLS)(_best_outcome)
 
-    def decide(self, identity: Identity, names: ToolNames, args: Mapping[str, Any] | None = None) -> Decision:
+    def decide(
+        self, identity: Identity, names: ToolNames, args: Mapping[str, Any] | None = None, flow: CallFlow = NO_FLOW
+    ) -> Decision:
         """Decides about a tool for *identity*: without *args* about the tool, with them about this call."""
         rights, chains = self.rights(identity), self._chains(names)
         if not rights.reach.everything and (missing := missing_permission(rights.reach, names)):
@@ -202,10 +207,10 @@ class AccessPolicy:
         if len(chains) == 1 and len(chains[0]) == 1:
             if not chains[0][0].rules:
                 return found
-            asked = self._asked(identity, args)
+            asked = self._asked(identity, args, flow)
             called = self._outcome_of_call(rights, chains[0][0], asked) or self.decision_without_rules
         else:
-            asked = self._asked(identity, args)
+            asked = self._asked(identity, args, flow)
             called = self._combined(chains, lambda chain: self._outcome_of_call(rights, chain, asked))
         return Denied(called.reason) if isinstance(called, Hidden) else called
 
@@ -280,8 +285,8 @@ class AccessPolicy:
         )
         return _strictest(by_namespace) or default
 
-    def _asked(self, identity: Identity, args: Mapping[str, Any]) -> Asked:
-        return Asked(identity, args, claims=self._by_claims)
+    def _asked(self, identity: Identity, args: Mapping[str, Any], flow: CallFlow = NO_FLOW) -> Asked:
+        return Asked(identity, args, claims=self._by_claims, flow=flow)
 
     def _outcome_of_call(self, rights: Rights, chain: _Chain, asked: Asked) -> Outcome | None:
         """Returns None if no rule of *chain* holds."""

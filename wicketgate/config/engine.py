@@ -23,6 +23,7 @@ from wicketgate.engine.turn import ModelWindow
 from wicketgate.models.endpoint import ModelAddress, Timeouts
 from wicketgate.models.provider import Provider
 from wicketgate.net import Outgoing
+from wicketgate.storage.flows import StoredFlows
 from wicketgate.storage.journal import StoredJournal
 from wicketgate.storage.measures import StorageMeasures
 from wicketgate.storage.memory_runs import MemoryRuns
@@ -164,6 +165,7 @@ def make_approval_desk(
         now=time,
         stands=stands,
         page=page if server.console else "",
+        flows=StoredFlows(store),
     )
 
 

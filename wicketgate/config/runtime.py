@@ -73,6 +73,7 @@ def runtime_policies(settings: Settings) -> RuntimePolicies:
         written_words=words_in_force(settings.browse),
         learn=settings.browse.learn,
         always=settings.mcp.always,
+        flow=settings.flow.rules(),
         own_pages=frozenset(map(place_of, filter(None, (settings.server.public_url, local)))),
         distant=frozenset(
             upstream.name

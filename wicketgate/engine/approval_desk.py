@@ -7,8 +7,10 @@ from contextlib import suppress
 from dataclasses import replace
 
 from wicketgate.access.approvers import Persons, Vote, described, fulfilled, has_voted, may_approve, vote_of
+from wicketgate.access.flow import MOST_SHOWN
 from wicketgate.access.identity import Identity, Standing, always_good
 from wicketgate.access.seal import ApprovalSeal, ApprovalSubject
+from wicketgate.call_state import FlowStore
 from wicketgate.engine.approvals import (
     CHANGED,
     DENIED,
@@ -78,7 +80,7 @@ class ApprovalDesk:
 
     *report* is called with each decision. *waiting* is the list of all processes, *now* the time of day in seconds. The
     word of an approver counts while its identity *stands*. *page* is the URL of the console's page of approvals, empty
-    if there is none.
+    if there is none. *flows* takes the destinations that people accept for a session.
     """
 
     def __init__(
@@ -91,8 +93,10 @@ class ApprovalDesk:
         now: Callable[[], float],
         stands: Standing = always_good,
         page: str = "",
+        flows: FlowStore | None = None,
     ) -> None:
         self._page = page
+        self._flows = flows
         self.sealed = SealedApprovals(seal, used)
         self._waiting = waiting
         self._report = report
@@ -130,9 +134,12 @@ class ApprovalDesk:
         """Returns the number of calls that wait, of those that ``lists`` gives. Raises NotAdmitted."""
         return sum(everything or may_read(each, viewer, self.persons) for each in await self._waiting.waiting())
 
-    async def decide(self, id: str, decision: Decision, context: CallContext) -> bool:
+    async def decide(
+        self, id: str, decision: Decision, context: CallContext, *, for_conversation: bool = False
+    ) -> bool:
         """Decides on a call of the list by its handle, as its own actor or one of its approvers. The decision stands
-        for the next same call, until it expires. Returns false if others have to approve the call too.
+        for the next same call, until it expires. *for_conversation*: its destinations are fine for the rest of its
+        session too. Returns false if others have to approve the call too.
 
         Raises NotWaiting, and NotAdmitted while nothing can be kept.
         """
@@ -165,9 +172,15 @@ class ApprovalDesk:
             else:
                 written = await self._waiting.update(voted)
             if written:
+                if for_conversation and complete and decision == "approve":
+                    await self._accept(call)
                 self._record(context, call, decision, vote, complete=complete)
                 return complete
         raise NotAdmitted(_BUSY)
+
+    async def _accept(self, call: WaitingCall) -> None:
+        if call.strange and self._flows is not None:
+            await self._flows.change(call.session, None, lambda memory, at: memory.learn(call.strange))
 
     def _record(
         self, context: CallContext, call: WaitingCall, decision: Decision, vote: Vote, *, complete: bool
@@ -261,7 +274,7 @@ class ApprovalDesk:
         sealed id that the client has; empty if it has none. Raises NotAdmitted while nothing can be kept."""
         identity = context.identity
         actor = identity.actor
-        sealed = approval_id or self.asked(call, actor, arguments)
+        sealed, strange = approval_id or self.asked(call, actor, arguments), call.flow.strange
         approval = self.sealed.seal.open(actor, sealed)
         if approval is None:
             return ""
@@ -281,6 +294,10 @@ class ApprovalDesk:
                 source=context.source,
                 door=context.door,
                 needs=call.needs,
+                why=call.flow.for_person(),
+                session=call.flow.session,
+                strange=() if len(strange) > MOST_SHOWN else tuple(each.names[-1] for each in strange),
+                requests=tuple(place.correlation_id for place in call.flow.places.values()),
             )
         )
 

@@ -80,7 +80,7 @@ _UNKNOWN = "approval_refused: this approval is not known here"
 _NOT_YOURS = "approval_refused: this call waits for others, its caller cannot approve it"
 _MAX_DEPTH = 100
 _TRIES = 20
-_WAITING = re.compile(re.escape(REQUIRED) + r"(apr_[A-Za-z0-9_-]{1,1000})(?: by .{1,2000})?")
+_WAITING = re.compile(re.escape(REQUIRED) + r"(apr_[A-Za-z0-9_-]{1,1000})(?: by .{1,2000})?(?:\n(?s:.){1,4000})?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,8 +274,8 @@ _OTHERS_NOW = "approval_refused: the approval of others is needed now"
 
 class CallApprover:
     """Implements Approver for one call of the model. *waiting* is the id under which it waits, with those who have to
-    approve where that is not the owner, *refusal* the reason why its approval does not count; each is empty if there
-    is none."""
+    approve where that is not the owner, and below it the reason if that is what was read; *refusal* is the reason why
+    its approval does not count. Each is empty if there is none."""
 
     def __init__(self, run: RunApprovals, call: ToolCall) -> None:
         self._run = run
@@ -295,7 +295,8 @@ class CallApprover:
                 return
         subject = ApprovalSubject(call.tool_id, call.definition, approval_digest(call.args), call_digest(self._call))
         id = self._run.sealed.seal.issue(self._run.actor, subject, by_others=bool(call.needs))
-        self.waiting = f"{id} by {described(call.needs)}" if call.needs else id
+        whose = f"{id} by {described(call.needs)}" if call.needs else id
+        self.waiting = "\n".join(filter(None, (whose, call.flow.for_person())))
         raise approval_required(call, approval_id=id)
 
 

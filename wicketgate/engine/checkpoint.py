@@ -11,7 +11,7 @@ from itertools import takewhile
 from typing import Any, Literal, cast
 
 from wicketgate.access.identity import Identity
-from wicketgate.engine.contract import ChatRequest, OnDisconnect, message_json
+from wicketgate.engine.contract import ChatRequest, OnDisconnect, message_json, users_words
 from wicketgate.engine.events import is_end
 from wicketgate.gateway.options import TokenCost
 from wicketgate.models.provider import Kept, Message, Usage
@@ -90,6 +90,7 @@ class Recorder:
                 "token": identity.row()[3:],
                 "correlation_id": context.correlation_id,
                 "session": context.session,
+                "named": context.named,
                 "source": context.source,
                 "meta": dict(context.meta),
                 "on_disconnect": on_disconnect,
@@ -161,6 +162,8 @@ def _read(parts: Sequence[bytes], most_bytes: int) -> Saved:
         source=first["source"],
         door="chat",
         meta=dict(first["meta"]),
+        named=first["named"],
+        said=users_words(first["messages"]),
     )
     messages: list[Message] = []
     for part in (first, *others):

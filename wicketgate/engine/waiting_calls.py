@@ -33,8 +33,9 @@ class WaitingCall:
     the epoch. *args* is None if they are too large to be read. *arguments* is their digest. *from_chat*: the client of
     a chat has the sealed id, and may bring the decision itself. *key_id*, *source* and *door* say who called, from
     where. *needs*: who has to approve, if that is not the actor; *votes* are theirs so far. *stands*: the next same
-    call is run, or refused, by the decision. *used*: the approval has run a call. *key* and *version* are those of
-    its row."""
+    call is run, or refused, by the decision. *used*: the approval has run a call. *why* says what the person has to
+    know besides the arguments; *strange* are the destinations that may be accepted for the *session*,
+    *requests* those in which they were read. *key* and *version* are those of its row."""
 
     approval: str
     actor: str
@@ -56,6 +57,10 @@ class WaitingCall:
     stands: bool = False
     used: bool = False
     votes: tuple[Vote, ...] = ()
+    why: str = ""
+    session: str = ""
+    strange: tuple[str, ...] = ()
+    requests: tuple[str, ...] = ()
     key: str = field(default="", compare=False)
     version: int = field(default=0, compare=False)
 

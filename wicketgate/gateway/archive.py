@@ -11,7 +11,7 @@ from wicketgate.access.identity import Identity
 from wicketgate.access.policy import AccessPolicy, Hidden
 from wicketgate.catalog.catalog import Catalog
 from wicketgate.catalog.selectable import SelectableItem
-from wicketgate.catalog.tool_id import parse_tool_id, tool_names
+from wicketgate.catalog.tool_id import ToolNames, parse_tool_id, tool_names
 from wicketgate.errors import CatalogError, ViewFailed
 from wicketgate.gateway.options import TokenCost
 from wicketgate.gateway.snapshot import Snapshot
@@ -143,15 +143,21 @@ def whole_handle(snapshot: Snapshot, access: AccessPolicy, handle: str, identity
 def may_view(catalog: Catalog, access: AccessPolicy, handle: str, identity: Identity) -> bool:
     """True if the caller may use the tool in the handle ``<kind>:<tool id>:<digest>``. The owner of an artifact may
     call with a narrower key than the one it was made with. Of a tool that is gone, only the name in the id is known."""
+    try:
+        names = names_in(catalog, handle)
+    except CatalogError:
+        return False
+    return not isinstance(access.decide(identity, names), Hidden)
+
+
+def names_in(catalog: Catalog, handle: str) -> ToolNames:
+    """The names of the tool in a handle. Raises CatalogError."""
     _, tool_id, _ = handle_parts(handle)
     item = catalog.get(tool_id)
     if item is not None:
-        return not isinstance(access.decide(identity, item.names), Hidden)
-    try:
-        parts = parse_tool_id(tool_id)
-    except CatalogError:
-        return False
-    return not isinstance(access.decide(identity, tool_names(parts.namespace, parts.name)), Hidden)
+        return item.names
+    parts = parse_tool_id(tool_id)
+    return tool_names(parts.namespace, parts.name)
 
 
 def handle_parts(handle: str) -> tuple[str, str, str]:

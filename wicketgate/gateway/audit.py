@@ -57,7 +57,8 @@ class AuditRecord(msgspec.Struct, frozen=True):
     *call_id*. *approval* names an approval (``approval_mark``). *detail* is a short text of this program.
 
     Three legs say which part failed: *transport* (was the server reached), *protocol* (did it answer as MCP says),
-    *tool* (was its result an error). *code* is the error that the caller got, empty for none.
+    *tool* (was its result an error). *code* is the error that the caller got, empty for none. *flow*: the untrusted
+    tools that the session had read, and the destinations of unknown origin, each as a digest like *arguments*.
     """
 
     at: float
@@ -82,6 +83,7 @@ class AuditRecord(msgspec.Struct, frozen=True):
     phase: Phase = "end"
     approval: str = ""
     detail: str = ""
+    flow: Mapping[str, Sequence[str]] = {}
 
 
 class Watch(Protocol):

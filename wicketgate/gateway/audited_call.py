@@ -1,12 +1,13 @@
 """The record of one call, from its beginning to its end, with what happens to it in between (ACCESS-23, ACCESS-62)."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
 from msgspec.structs import replace
 
+from wicketgate.access.flow import NO_FLOW
 from wicketgate.answer_room import AnswerHold, hold_in_force
 from wicketgate.errors import (
     ApprovalRequired,
@@ -95,6 +96,7 @@ class AuditedCall:
         self.tool_error = False
         self.upstream_s = 0.0
         self.trail: list[Stage] = []
+        self.flow = NO_FLOW
         self.marks = CallMarks()
         self._hold = AnswerHold(context.identity.actor)
         self._around: AnswerHold | None = None
@@ -225,7 +227,14 @@ class AuditedCall:
             call_id=self._call_id,
             phase=phase,
             approval=_approval_of(error),
+            flow=self._flow(),
         )
+
+    def _flow(self) -> Mapping[str, Sequence[str]]:
+        if not self.flow.seen or self._auditor is None:
+            return {}
+        strange = [self._auditor.digest({"": each.text}) for each in self.flow.strange]
+        return {"seen": self.flow.seen, "strange": strange}
 
     def _outcome(self, error: BaseException | None) -> AuditOutcome:
         if self.hidden:

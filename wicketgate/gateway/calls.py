@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from wicketgate.access.approvers import described
+from wicketgate.access.flow import NO_FLOW, CallFlow
 from wicketgate.access.identity import Identity
 from wicketgate.access.policy import AccessPolicy, Denied, Hidden, NeedsApproval
 from wicketgate.call_state import Found, Key, QuotaStore, ResultStore
@@ -21,6 +22,7 @@ from wicketgate.catalog.catalog import Catalog
 from wicketgate.catalog.graph import server_of
 from wicketgate.catalog.selectable import SelectableItem
 from wicketgate.catalog.skills import FILE_ARGUMENT, MAIN_FILE, as_tool_result, read_skill
+from wicketgate.catalog.tool_id import ToolNames
 from wicketgate.errors import (
     ArgsInvalid,
     ConnectRequired,
@@ -39,6 +41,7 @@ from wicketgate.fleet.member import Member, MultiplexUpstream
 from wicketgate.gateway.audited_call import AuditedCall
 from wicketgate.gateway.call_memory import result_key
 from wicketgate.gateway.call_policy import CallPolicy, with_fate
+from wicketgate.gateway.flows import Flows, label, names_of_server
 from wicketgate.gateway.logins import Logins
 from wicketgate.gateway.options import RuntimePolicies
 from wicketgate.gateway.plugin_chain import PluginChain
@@ -109,6 +112,7 @@ class Calls:
         approver: Callable[[CallContext], Approver] = own_approver,
         logins: Logins | None = None,
         stale: Callable[[str], None] = lambda server: None,
+        flows: Flows,
     ) -> None:
         self._fleet = fleet
         self._in_force = in_force
@@ -119,6 +123,7 @@ class Calls:
         self._plugins = plugins
         self._results = results
         self._now = now
+        self._flows = flows
         self._quota = Quota(quota, per_actor=policies.per_actor, per_tool=policies.per_tool)
 
     def use(self, policies: RuntimePolicies) -> None:
@@ -180,10 +185,11 @@ class Calls:
         target, method, sent_args = item, "tools/call", admitted.args
         if item.kind == "skill":
             target, method, sent_args = _file_of(item, admitted.args), "resources/read", {}
-        # Access: rules may depend on the arguments.
-        asks = await _needs_approval(access, item, admitted.args, identity)
+        # Access: rules may depend on the arguments, and on what the session has read.
+        flow = note.flow = await self._flow(access, item, admitted.args, context)
+        asks = await _needs_approval(access, item, admitted.args, identity, flow)
         still_allowed = partial(
-            self._still_allowed, item, admitted.args, identity, access, approved=asks, for_app=for_app
+            self._still_allowed, item, admitted.args, context, access, approved=asks, for_app=for_app
         )
         if dry_run:
             return DryRun(item.id, item.upstream_name, asks, admitted.notes)
@@ -192,7 +198,8 @@ class Calls:
         if asks is not None or decides:
             await self._quota.check(identity.actor, item.id, item.names)
             needs = () if asks is None else asks.needs
-            await note.approve(self._approver(context), PendingCall(item.id, item.digest, admitted.args, needs))
+            pending = PendingCall(item.id, item.digest, admitted.args, needs, flow)
+            await note.approve(self._approver(context), pending)
             # A further attempt would need a further approval: the server's questions come in the middle of the call.
             answers = None if decides else context.answers
             context = context.having(answers=answers, asked_in_line=lambda: True)
@@ -203,19 +210,45 @@ class Calls:
         # Plugins on the call, the server, plugins on the result.
         request = Request(context.correlation_id, method, item.server, target.upstream_name, sent_args, identity)
         send = partial(self._send, snapshot.catalog, target, context, note, partial(still_allowed, "answers_refused"))
-        if self._plugins is None or not self._plugins.for_server(item.server):
-            result = await send(request)
-        else:
-            try:
+        result: Mapping[str, Any] = {}
+        try:
+            if self._plugins is None or not self._plugins.for_server(item.server):
+                result = await send(request)
+            else:
                 result = await self._plugins.around(request, note.trail, send)
-            except Forbidden as error:
-                error.path = item.id
-                raise
+        except Forbidden as error:
+            error.path = item.id
+            raise
+        finally:
+            # A failure may hold the server's words too.
+            if access.reads_flow and note.sent:
+                writes = self.may_write(item) and item.side_effects
+                rules = self._policies.flow
+                args = admitted.args
+                await self._flows.read(rules, item.names, context, result, args, writes=writes, flow=flow)
         if item.kind == "skill":
             path = admitted.args.get(FILE_ARGUMENT, MAIN_FILE)
             result = as_tool_result(read_skill(item.definition), item.server, path, result)
         notes = {**admitted.notes, "cache_hit": True} if note.cached else admitted.notes
         return CalledTool(item, admitted.args, result, notes)
+
+    async def _flow(
+        self, access: AccessPolicy, item: SelectableItem, args: Mapping[str, Any], context: CallContext
+    ) -> CallFlow:
+        if not access.reads_flow:
+            return NO_FLOW
+        return await self._flows.of_call(self._policies.flow, item, args, context, writes=self.may_write(item))
+
+    def flow_label(self, item: SelectableItem) -> str:
+        """What *item* counts as for rules about flows; empty while there are none."""
+        if not self._in_force()[1].reads_flow:
+            return ""
+        return label(self._policies.flow, item, writes=self.may_write(item))
+
+    async def heard(self, names: ToolNames, context: CallContext) -> None:
+        """Notes, for rules that ask what a session has read, that its client is given words of a tool or server."""
+        if self._in_force()[1].reads_flow:
+            await self._flows.read(self._policies.flow, names, context, {}, {}, writes=True)
 
     def may_write(self, item: SelectableItem) -> bool:
         """True unless it is known of every call of *item* that it changes nothing (ACCESS-63)."""
@@ -231,10 +264,12 @@ class Calls:
         note.server = asked_for = request.server
         await self._quota.take_other(context.identity.actor, note.tool_id)
 
+        names = names_of_server(asked_for, request.method)
+
         async def sent(request: Request) -> Mapping[str, Any]:
             note.server = request.server
             note.sent = True
-            words = self._words(request, asked_for, context, note, still_allowed)
+            words = self._words(request, asked_for, context, note, still_allowed, names)
             run = partial(words.around, context, partial(send, request))
             try:
                 if request.method in _ASK_FOR_LOGIN:
@@ -248,15 +283,22 @@ class Calls:
             note.answered = True
             return result
 
-        if self._plugins is None:
-            return await sent(request)
-        return await self._plugins.around(request, note.trail, sent)
+        result: Mapping[str, Any] = {}
+        try:
+            if self._plugins is None:
+                result = await sent(request)
+            else:
+                result = await self._plugins.around(request, note.trail, sent)
+        finally:
+            if note.sent and self._in_force()[1].reads_flow:
+                await self._flows.read(self._policies.flow, names, context, result, request.arguments, writes=False)
+        return result
 
     async def _still_allowed(
         self,
         item: SelectableItem,
         args: Mapping[str, Any],
-        identity: Identity,
+        context: CallContext,
         access: AccessPolicy,
         refusal: str,
         *,
@@ -270,17 +312,25 @@ class Calls:
             raise Forbidden(f"{refusal}: {TOOL_CHANGED}", path=item.id)
         if rules is access:
             return
-        asks = await _needs_approval(rules, now, args, identity)
+        flow = await self._flow(rules, now, args, context)
+        asks = await _needs_approval(rules, now, args, context.identity, flow)
         if asks is not None and (approved is None or not set(asks.needs) <= set(approved.needs)):
             whose = described(asks.needs) or "the owner"
             raise Forbidden(f"{refusal}: this call needs the approval of {whose} now. Make it again.", path=item.id)
 
     def _words(
-        self, request: Request, asked_for: str, context: CallContext, note: AuditedCall, still_allowed: StillAllowed
+        self,
+        request: Request,
+        asked_for: str,
+        context: CallContext,
+        note: AuditedCall,
+        still_allowed: StillAllowed,
+        names: ToolNames,
     ) -> ServerWords:
         count = partial(self._quota.take_other, context.identity.actor, note.tool_id)
         pages = self._policies.pages_for(request.server)
-        return ServerWords(request, asked_for, self._plugins, note, count, still_allowed, pages)
+        heard = partial(self.heard, names, context)
+        return ServerWords(request, asked_for, self._plugins, note, count, still_allowed, pages, heard)
 
     async def _send(
         self,
@@ -326,7 +376,8 @@ class Calls:
         if ServerWords.none_in(context):
             run = partial(send, context.having(marks=note.marks))
         else:
-            run = partial(self._words(request, asked_for, context, note, still_allowed).around, context, send)
+            words = self._words(request, asked_for, context, note, still_allowed, item.names)
+            run = partial(words.around, context, send)
         began = self._now() if note.recorded else 0.0
         try:
             try:
@@ -437,14 +488,14 @@ def _check_pages(server: str, refused: UpstreamRefused, rules: PageRules) -> Non
 
 
 async def _needs_approval(
-    access: AccessPolicy, item: SelectableItem, args: Mapping[str, Any], identity: Identity
+    access: AccessPolicy, item: SelectableItem, args: Mapping[str, Any], identity: Identity, flow: CallFlow
 ) -> NeedsApproval | None:
     """Decided on the arguments that would be sent. Raises Forbidden."""
     if access.rules and is_bulky_json(args):
         # Conditions read the arguments, which takes as long as these are large.
-        outcome = await asyncio.to_thread(access.decide, identity, item.names, args)
+        outcome = await asyncio.to_thread(access.decide, identity, item.names, args, flow)
     else:
-        outcome = access.decide(identity, item.names, args)
+        outcome = access.decide(identity, item.names, args, flow)
     match outcome:
         case Denied(reason) | Hidden(reason):
             log.warning("%s: refused: %s", item.id, reason)

@@ -3,7 +3,7 @@
 They never reach a client, because they say what exists.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -27,11 +27,13 @@ def explain(
     screened: Mapping[str, Screened] | None = None,
     declared: Mapping[str, Sequence[Mapping[str, Any]]] | None = None,
     learned: Learned | None = None,
+    flow_label: Callable[[SelectableItem], str] = lambda item: "",
 ) -> tuple[bool, Sequence[str]]:
     """Returns True if *wanted* (an id, ``namespace:name`` or an upstream's own name) may be called, and the reasons.
 
     With *query*, the lines include its rank in a browse of these words. *screened* gives by upstream the tools that
-    were held back, *declared* the tools that it listed. *learned* words rank for this caller too.
+    were held back, *declared* the tools that it listed. *learned* words rank for this caller too. *flow_label* says
+    what a tool counts as for rules about flows.
     """
     # Tools of this name; without one, the reason why there is none.
     items = [item for item in catalog.tools.values() if _is(wanted, item)]
@@ -45,6 +47,7 @@ def explain(
         usable = usable and not isinstance(decision, Hidden)
         lines.append(f"{item.id}: {_words(decision)}")
         lines += [f"  {line}" for line in _why(access, item, identity)]
+        lines += filter(None, [f"  {flow_label(item)}".rstrip()])
         if item.id in catalog.quarantine:
             lines.append(f"  not browsed, only called, by anybody: {catalog.quarantine[item.id]}")
         if query and not isinstance(decision, Hidden):

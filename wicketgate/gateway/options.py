@@ -11,9 +11,10 @@ from enum import StrEnum
 from itertools import count
 from typing import Protocol
 
+from wicketgate.access.flow import FlowRules
 from wicketgate.access.policy import AccessPolicy
 from wicketgate.access.shares import Shares
-from wicketgate.call_state import QuotaStore, SessionStore
+from wicketgate.call_state import FlowStore, QuotaStore, SessionStore
 from wicketgate.catalog.pins import PinPolicy
 from wicketgate.fleet.member import loop_time
 from wicketgate.gateway.audit import Auditor, Watch
@@ -95,6 +96,7 @@ class RuntimePolicies:
     digest of the item, for tools that *words* say nothing of. *learn* says whose runs teach
     which words lead to which tool (BROWSE-42). *own_pages* are the places (``place_of``) of our own pages, and
     *distant* the upstreams on other machines. *always* are patterns of the tools that a face lists next to its own.
+    *flow* has the labels for rules that ask where a destination comes from.
     """
 
     calls: Mapping[str, CallPolicy] = field(default_factory=dict)
@@ -111,6 +113,7 @@ class RuntimePolicies:
     own_pages: Collection[str] = ()
     distant: Collection[str] = ()
     always: Sequence[str] = ()
+    flow: FlowRules = field(default_factory=FlowRules)
 
     def pages_for(self, server: str) -> PageRules:
         return PageRules(self.own_pages, loopback=server not in self.distant)
@@ -136,7 +139,8 @@ class RuntimeOptions:
     requests, *running_places* counts their places (None: in this process), and *new_id* gives each an id. *calls* shows
     such calls to other processes (None: there are none).
     *watch* follows all operations. *approver* gives that of a call which needs the owner's approval.
-    *waiting* knows what has become of a login that was offered to a caller.
+    *waiting* knows what has become of a login that was offered to a caller. *flows* keeps what sessions have read
+    (None: in memory).
     """
 
     policies: RuntimePolicies = field(default_factory=RuntimePolicies)
@@ -157,3 +161,4 @@ class RuntimeOptions:
     watch: Watch | None = None
     approver: Callable[[CallContext], Approver] = own_approver
     waiting: Waiting = field(default_factory=NoWaiting)
+    flows: FlowStore | None = None

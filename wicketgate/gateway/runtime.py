@@ -25,6 +25,7 @@ from wicketgate.gateway.calls import CalledTool, Calls, DryRun, Send
 from wicketgate.gateway.catalog_changes import CatalogChanges
 from wicketgate.gateway.catalog_keeper import RefreshReport
 from wicketgate.gateway.first_logins import FirstLogins
+from wicketgate.gateway.flows import Flows
 from wicketgate.gateway.kept_calls import KeptCalls, call_id
 from wicketgate.gateway.learning import Learning
 from wicketgate.gateway.logins import Logins
@@ -39,6 +40,7 @@ from wicketgate.ports import LOCAL_CALL, CallContext, Upstream
 from wicketgate.results.firewall import is_bulky
 from wicketgate.results.view import View
 from wicketgate.storage.calls import StoredCalls
+from wicketgate.storage.flows import StoredFlows
 from wicketgate.storage.memory import MemoryStore
 from wicketgate.storage.memory_results import MemoryResultStore
 from wicketgate.storage.quotas import StoredQuotas
@@ -91,6 +93,7 @@ class ProxyRuntime:
             approver=options.approver,
             logins=(logins := Logins(options.waiting)),
             stale=lambda server: self.changes.refresh_soon(server),
+            flows=Flows(options.flows or StoredFlows(MemoryStore(options.now))),
         )
         self.changes = CatalogChanges(
             self.fleet, options, lambda: (self.access, self._policies), self._calls.forget_results
@@ -128,7 +131,7 @@ class ProxyRuntime:
             cache_stable=cache_stable,
         )
         """The needs of browses besides their answers, and their answers with reasons."""
-        self.viewing = Viewing(self._in_force, self._audited, self._archive, self.running, self.kept)
+        self.viewing = Viewing(self._in_force, self._audited, self._archive, self.running, self.kept, self._calls.heard)
         """Views of the calls that may outlive their requests."""
 
     def at_end(self, close: Callable[[], Awaitable[None]]) -> None:
@@ -351,6 +354,10 @@ class ProxyRuntime:
     def may_still_use(self, tool_id: str, identity: Identity) -> bool:
         """False if the tool is hidden from this caller by now."""
         return may_view(self.catalog(), self.access, f"{CALL_HANDLE}:{tool_id}:", identity)
+
+    def flow_label(self, item: SelectableItem) -> str:
+        """What *item* counts as for rules about flows, for an operator; empty while there are none."""
+        return self._calls.flow_label(item)
 
     def whole_id(self, tool_id: str, context: CallContext) -> str:
         """The id of the tool that *tool_id* names. Raises HydrateFailed."""

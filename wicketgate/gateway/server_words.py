@@ -35,7 +35,8 @@ class ServerWords:
     """Words of a server during one call. *request* is the call as it was sent, *asked_for* the server whose plugins see
     it: the one that the caller named, wherever the call was redirected to. *count* counts one request for the client's
     model against the quota of the caller, and raises RateLimited where that is used up. *still_allowed* raises
-    Forbidden if the call may not go on when a person has answered, who may take long."""
+    Forbidden if the call may not go on when a person has answered, who may take long. *heard* is awaited once, before
+    the client hears the first word."""
 
     def __init__(
         self,
@@ -46,6 +47,7 @@ class ServerWords:
         count: Callable[[], Awaitable[None]],
         still_allowed: StillAllowed,
         pages: PageRules,
+        heard: Callable[[], Awaitable[None]],
     ) -> None:
         self.still_allowed = still_allowed
         self._pages = pages
@@ -55,6 +57,7 @@ class ServerWords:
         self._asked_for = asked_for
         self._plugins = plugins
         self._note = note
+        self._heard: Callable[[], Awaitable[None]] | None = heard
         self._noted: set[tuple[str, str, str, str]] = set()
 
     @staticmethod
@@ -158,6 +161,9 @@ class ServerWords:
             record.outcome = outcome
 
     async def _filtered(self, message: Message) -> Mapping[str, Any] | None:
+        if self._heard is not None and message.to == "client":
+            heard, self._heard = self._heard, None
+            await heard()
         if self._plugins is None:
             return message.params
         stages: list[Stage] = []

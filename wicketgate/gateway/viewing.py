@@ -1,16 +1,18 @@
 """Views of what calls have left: parts of artifacts, and calls that outlive their requests, each for its owner
 (EXEC-29, EXEC-34, EXEC-47)."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 from wicketgate.access.policy import AccessPolicy
+from wicketgate.catalog.tool_id import ToolNames
 from wicketgate.gateway.archive import (
     Archive,
     Execution,
     NamedLink,
     handle_parts,
     may_view,
+    names_in,
     no_such_artifact,
     no_such_call,
     whole_handle,
@@ -27,7 +29,8 @@ VIEWED = "view"
 
 
 class Viewing:
-    """*in_force* gives the catalog and the rules, *audit* opens the record of each view."""
+    """*in_force* gives the catalog and the rules, *audit* opens the record of each view. *heard* is awaited before a
+    caller is shown what a tool gave: that may have been in another session."""
 
     def __init__(
         self,
@@ -36,12 +39,14 @@ class Viewing:
         archive: Archive,
         running: RunningCalls,
         kept: KeptCalls,
+        heard: Callable[[ToolNames, CallContext], Awaitable[None]],
     ) -> None:
         self._in_force = in_force
         self._audit = audit
         self._archive = archive
         self._running = running
         self._kept = kept
+        self._heard = heard
 
     async def link(self, wanted: str, context: CallContext) -> NamedLink | None:
         """Returns the link that *wanted* names, if a tool that this caller may still use gave it to this actor."""
@@ -55,7 +60,7 @@ class Viewing:
     async def view(self, handle: str, selector: object, context: CallContext) -> View:
         """A bounded part of an artifact that this actor owns (EXEC-29, EXEC-34). Raises ViewFailed."""
         async with self._audit("view", context, handle) as note:
-            whole = self._viewable(handle, context, note)
+            whole = await self._viewable(handle, context, note)
             if whole is None:
                 raise no_such_artifact(handle)
             return await self._archive.view(whole, selector, context.identity.actor)
@@ -65,7 +70,7 @@ class Viewing:
         """The call of *handle*, in this process or another, which this actor began and may still use; audited as a view
         while the block runs. Raises ViewFailed and UpstreamUnavailable."""
         async with self._audit("view", context, handle) as note:
-            whole = self._viewable(handle, context, note)
+            whole = await self._viewable(handle, context, note)
             _, tool_id, id = handle_parts(whole or "")
             actor = context.identity.actor
             if (call := self._running.get(actor, id)) is not None:
@@ -80,11 +85,12 @@ class Viewing:
                     raise no_such_call(handle)
                 yield followed
 
-    def _viewable(self, handle: str, context: CallContext, note: AuditedCall) -> str | None:
+    async def _viewable(self, handle: str, context: CallContext, note: AuditedCall) -> str | None:
         """The whole handle; None if its tool is none of this caller's."""
         (snapshot, access), identity = self._in_force(), context.identity
         note.tool_id = whole = whole_handle(snapshot, access, handle, identity)
         if may_view(snapshot.catalog, access, whole, identity):
+            await self._heard(names_in(snapshot.catalog, whole), context)
             return whole
         note.hidden = True
         return None

@@ -189,13 +189,21 @@ _MARKS = (
 _INJECTIONS = [f"(?i:{pattern})" for pattern in (*(phrase.replace(" ", _BLANK) for phrase in _PHRASES), *_MARKS)]
 
 
+class PromptInjectionConfig(FilterConfig):
+    """The default only notes what was found: to refuse it also refuses documents that quote an attack."""
+
+    action: Literal["redact", "block", "audit_only"] = "audit_only"
+
+
 class PromptInjectionFilter(TextFilter):
     """Finds common orders to a model, and forged role marks.
 
-    A list of phrases stops the careless only: access rules and approvals limit the harm.
+    A list of phrases stops the careless only: rules about flows and approvals limit the harm.
     """
 
     title = "Prompt Injection Defense"
+    Config = PromptInjectionConfig
+    config: PromptInjectionConfig
 
     def make_scanner(self) -> Scanner:
         return Scanner(

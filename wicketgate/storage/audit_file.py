@@ -154,7 +154,7 @@ class BatchedSink:
 COLUMNS = (
     "timestamp", "operation", "actor", "correlation_id", "outcome", "tool_id", "server", "arguments_sha256",
     "transport", "protocol", "tool", "code", "cached", "duration_ms", "upstream_ms", "stages",
-    "key_id", "source", "call_id", "phase", "approval", "detail",
+    "key_id", "source", "call_id", "phase", "approval", "detail", "flow",
 )  # fmt: skip
 
 _MODE = 0o600
@@ -251,7 +251,7 @@ def _is_open_at(fd: int, path: Path) -> bool:
 
 
 def fields(record: AuditRecord) -> dict[str, Any]:
-    """Returns the values of a record by column; *stages* is a list of objects."""
+    """Returns the values of a record by column; *stages* is a list of objects, *flow* an object."""
     return {column: getattr(record, column, None) for column in COLUMNS} | {
         "timestamp": datetime.fromtimestamp(record.at, UTC).isoformat(timespec="milliseconds"),
         "arguments_sha256": record.arguments,  # a digest, never the arguments themselves
@@ -279,7 +279,8 @@ def csv_header() -> bytes:
 
 def csv_line(record: AuditRecord) -> bytes:
     values = fields(record)
-    values["stages"] = json.dumps(values["stages"], separators=(",", ":")) if values["stages"] else ""
+    for column in ("stages", "flow"):
+        values[column] = json.dumps(values[column], separators=(",", ":")) if values[column] else ""
     return _csv([_csv_value(values[column]) for column in COLUMNS])
 
 

@@ -166,12 +166,17 @@ def _part(text: str) -> str:
 
 def _row(values: Sequence[Any]) -> Row:
     row = dict(zip(COLUMNS, values, strict=True))
-    try:
-        stages = json.loads(row["stages"] or "[]")
-    except (ValueError, TypeError, RecursionError):
-        stages = []
+    stages, flow = _json(row["stages"]), _json(row["flow"])
     row["stages"] = [each for each in stages if isinstance(each, dict)] if isinstance(stages, list) else []
+    row["flow"] = flow if isinstance(flow, dict) else {}
     return row
+
+
+def _json(text: Any) -> Any:
+    try:
+        return json.loads(text or "null")
+    except (ValueError, TypeError, RecursionError):
+        return None
 
 
 class SQLiteRows:

@@ -243,7 +243,7 @@ def _is_full(error: sqlite3.Error) -> bool:
 
 def _row(record: AuditRecord) -> list[Any]:
     values = fields(record)
-    values["stages"] = json.dumps(values["stages"])
+    values |= {column: json.dumps(values[column]) for column in ("stages", "flow")}
     return [_storable(values[column]) for column in COLUMNS]
 
 

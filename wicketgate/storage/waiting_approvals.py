@@ -211,7 +211,8 @@ def _read(written: dict[str, Any]) -> WaitingCall:
         Vote(actor, decision, tuple(by), at, Identity.of_row(identity))
         for actor, decision, by, at, identity in written["votes"]
     )
-    read = {"arg_names": tuple(written["arg_names"]), "needs": needs_of_json(written["needs"]), "votes": votes}
+    read = {name: tuple(written[name]) for name in ("arg_names", "strange", "requests")}
+    read |= {"needs": needs_of_json(written["needs"]), "votes": votes}
     return WaitingCall(**{**written, **read})
 
 

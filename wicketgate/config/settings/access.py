@@ -9,6 +9,7 @@ from pydantic import Discriminator, Field, PrivateAttr, SecretStr, field_validat
 
 from wicketgate.access.approvers import MOST_APPROVERS, Need, check_by
 from wicketgate.access.conditions import Condition, condition_of
+from wicketgate.access.flow import FlowRules
 from wicketgate.access.identity import ACTOR_PATTERN, ROLE_PREFIX, HashedKey, Identity, parse_permissions
 from wicketgate.access.policy import AccessDefault, AccessPolicy, AccessRule
 from wicketgate.access.signed_headers import FRONT
@@ -226,6 +227,26 @@ class ApprovalSettings(Section):
         return "always" if self.by == "caller" else Need(self.by, self.count)
 
 
+class FlowSettings(Section):
+    """Labels for rules that ask where a destination comes from (``seen`` and ``strange`` in *when*). All but
+    *destinations* only take approvals away."""
+
+    trusted: tuple[ToolPattern, ...] = ()
+    """Tools whose results no stranger can write: ``crm:*``. Those among them that only read may name destinations."""
+    annotated: tuple[str, ...] = ()
+    """Upstreams whose ``readOnlyHint`` is believed: of their read-only tools, only URLs are destinations."""
+    destinations: dict[ToolPattern, tuple[str, ...]] = {}
+    """Further arguments that are destinations, by tool: ``{"shop:order": [supplier]}``. Names like ``to``,
+    ``recipients``, ``channel`` or ``webhook_url`` are known."""
+    allow: tuple[str, ...] = ()
+    """Destinations that are always fine: ``*@example.org``, ``https://*.example.org/*``, or a value with ``*``."""
+    memory_s: float = Field(default=28_800.0, ge=3_600)
+    """Time for which a session remembers what it has read, counted from the last reading."""
+
+    def rules(self) -> FlowRules:
+        return FlowRules(self.trusted, frozenset(self.annotated), self.destinations, self.allow, self.memory_s)
+
+
 class AccessRuleSettings(Section):
     """A rule for some tools. The first that fits a tool, and whose condition holds, decides."""
 
@@ -238,7 +259,8 @@ class AccessRuleSettings(Section):
     visibility: Literal["external", "internal"] = "external"
     """``internal`` hides the tools from all callers."""
     when: str | None = None
-    """A condition in CEL over ``actor``, ``permissions``, ``roles``, ``claims`` and ``args``; the rule is passed over
+    """A condition in CEL over ``actor``, ``permissions``, ``roles``, ``claims``, ``args``, ``seen`` (untrusted tools
+    that the session has read) and ``strange`` (destinations in ``args`` of unknown origin); the rule is passed over
     where it is false."""
     approval: Annotated[
         Annotated[ApprovalSettings, SECTION] | Annotated[Literal["never", "always"], WORD],

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Self, get_args
 from pydantic import Field, field_validator, model_validator
 
 from wicketgate.access.policy import AccessDefault
-from wicketgate.config.settings.access import AccessRuleSettings, AuthSettings
+from wicketgate.config.settings.access import AccessRuleSettings, AuthSettings, FlowSettings
 from wicketgate.config.settings.base import (
     LOOPBACK_HOSTS,
     SECRET_NAME,
@@ -306,6 +306,8 @@ class Settings(Section):
     """The first rule that matches a tool and whose condition holds decides."""
     access_default: AccessDefault = "allow"
     """Decides about a tool that no rule decides on and that the caller has the permission for."""
+    flow: FlowSettings = FlowSettings()
+    """Labels for rules that ask where a destination comes from."""
     upstreams: tuple[UpstreamSettings, ...] = ()
     """The sources of tools. Each has a *name* and one of *command*, *url*, *openapi* and *python*."""
     from_variables: Mapping[str, str] = Field(default={}, exclude=True, repr=False)

@@ -184,7 +184,9 @@ class AskingApprover:
         if call.needs or len(shown) > _MAX_SHOWN_CHARS:
             raise approval_required(call)
         question = {
-            "message": f"May {call.tool_id} be run with these arguments?\n{shown}",
+            "message": "\n".join(
+                filter(None, (f"May {call.tool_id} be run with these arguments?", shown, call.flow.for_person()))
+            ),
             "requestedSchema": {"type": "object", "properties": {}},
         }
         if self._caller.answers == "later" and can_answer(self._caller.capabilities, "elicitation/create", question):

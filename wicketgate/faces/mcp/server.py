@@ -39,6 +39,9 @@ MAX_STREAMS = 4_096
 
 # A client of the era without sessions may name its browsing session under this key of ``_meta`` (BROWSE-25).
 SESSION_META_KEY = "wicketgate/session"
+# A client whose key has this permission may send the user's own words, which then count as known (ACCESS-263).
+SAID_META_KEY = "wicketgate/said"
+SAY = "flow:say"
 
 # Under this key a client of either era asks for cache-stable order, or for the best first (BROWSE-27).
 ORDER_META_KEY = "wicketgate/cache_stable"
@@ -319,10 +322,10 @@ class McpDoor:
         """The context of a request of *caller*, whose identity the middleware left on it."""
         identity = self.who(ctx)
         if ctx.request is None:
-            trace, session, source = self.new_id(), session_key("stdio", identity.actor, ""), ""
+            trace, session, source, named = self.new_id(), session_key("stdio", identity.actor, ""), "", False
             correlation_id.set(trace)
         else:
-            trace, session = correlation_id.get(), _session(ctx, identity, ctx.request.headers)
+            trace, (session, named) = correlation_id.get(), _session(ctx, identity, ctx.request.headers)
             source = source_of(ctx.request.scope)
         if caller is None:
             return CallContext(identity, trace, session, source=source)
@@ -340,6 +343,8 @@ class McpDoor:
             door="stdio" if ctx.request is None else "mcp",
             cache_stable=asked if isinstance(asked, bool) else None,
             meta=travelling((ctx.params or {}).get("_meta"), headers),
+            named=named,
+            said=_said(ctx, identity),
         )
 
     def who(self, ctx: McpRequest) -> Identity:
@@ -356,10 +361,19 @@ STRANGER = CallContext(_NOBODY, "-", "-", SHOWS_APPS)
 EVERYBODY = CallContext(Identity("everybody", ("*",)), "-", "-", SHOWS_APPS)
 
 
-def _session(ctx: McpRequest, identity: Identity, headers: Mapping[str, str]) -> str:
+def _session(ctx: McpRequest, identity: Identity, headers: Mapping[str, str]) -> tuple[str, bool]:
     """The browsing session (BROWSE-25): that of the handshake, or in the newer era, which ignores that header, the one
-    that the client names, otherwise the actor's."""
+    that the client names, otherwise the actor's. The second is true where the client has named it (ACCESS-262)."""
     if ctx.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS:
-        return session_key("mcp", identity.actor, headers.get("mcp-session-id", ""))
+        return session_key("mcp", identity.actor, headers.get("mcp-session-id", "")), False
     named = (ctx.meta or {}).get(SESSION_META_KEY)
-    return session_key("named", identity.actor, named if isinstance(named, str) else "")
+    name = named if isinstance(named, str) else ""
+    return session_key("named", identity.actor, name), bool(name)
+
+
+def _said(ctx: McpRequest, identity: Identity) -> Sequence[str]:
+    """The user's own words, if the client sends them, and may (ACCESS-263)."""
+    given = (ctx.meta or {}).get(SAID_META_KEY)
+    if given is None or not identity.allows(SAY):
+        return ()
+    return [each for each in (given if isinstance(given, list) else [given]) if isinstance(each, str)]

@@ -54,9 +54,9 @@ export function Ask({ ask, decided, whole }) {
     setState({ busy: true, told: "" });
     try {
       const { complete } = await post(`approvals/${encodeURIComponent(ask.id)}`, { decision });
-      announce(decision === "approve" ? "Approved." : "Denied.");
+      announce(decision === "deny" ? "Denied." : "Approved.");
       const done = complete ? "Approved: the caller must make the same call again; it then runs once." : "Approved by you; it waits for another approver.";
-      setState({ busy: false, told: decision === "approve" ? done : "Denied." });
+      setState({ busy: false, told: decision === "deny" ? "Denied." : done });
       decided();
     } catch (error) {
       setState({ busy: false, told: plain(error.message, 300) });
@@ -72,6 +72,8 @@ export function Ask({ ask, decided, whole }) {
     ${isMine(ask) && !ask.args && html`<p class="bad">The arguments are too large to be shown${ask.needs ? ", so nobody can decide on them" : ": decide in the client that made the call"}.</p>`}
     ${ask.needs && html`<p>Needs the approval of ${plain(ask.needs, 300)}${approved.length > 0 && html`; approved by ${approved.join(", ")}`}.</p>`}
     ${!isMine(ask) && !ask.args && html`<p>${ask.arg_names?.length ? `Arguments: ${plain(ask.arg_names.join(", "), 200)}` : "Without arguments"}. Only ${ask.needs ? "who has to approve" : plain(ask.actor, 80)} sees their values, and decides.</p>`}
+    ${ask.why && ask.why.split("\n").map((line) => html`<p class="bad" key=${line}>${plain(line, 1000)}</p>`)}
+    ${ask.requests.map((each) => html`<p key=${each}><a href=${href("calls", { q: each })} onClick=${followed("calls", { q: each })}>Show the calls of request ${plain(each, 130)}</a></p>`)}
     <p>Good for these arguments only, once, ${left > 0 ? `for the next ${lasting(left)}` : "and no longer"}. A change of one letter asks again.</p>
     ${whole && html`<p class="id"><code>${plain(ask.tool_id, 300)}</code>, definition <code title=${ask.definition}>${plain(ask.definition, 12)}</code></p>`}
     ${ask.definition_changed && html`<p class="bad">The tool has changed since it was asked.</p>`}
@@ -79,6 +81,7 @@ export function Ask({ ask, decided, whole }) {
     ${cut && html`<p><a href=${href("approvals")} onClick=${followed("approvals")}>Read all of it to decide</a></p>`}
     ${ask.may_decide && !cut && left > 0 && html`<div class="btns">
       <${Button} main disabled=${state.busy} onClick=${() => decide("approve")}>Approve<//>
+      ${ask.strange && html`<${Button} disabled=${state.busy} onClick=${() => decide("approve_for_conversation")}>Approve, and this destination for the conversation<//>`}
       <${Button} disabled=${state.busy} onClick=${() => decide("deny")}>Deny<//>
     </div>`}
   </div>`;

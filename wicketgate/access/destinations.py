@@ -1,0 +1,268 @@
+"""Where a call sends something: its destinations, and the texts that name some (ACCESS-260, ACCESS-261).
+
+A *destination* is an e-mail address, a URL or an IBAN anywhere in the arguments, or the whole value of an argument that
+is named like one (``to``, ``channel``, ``webhook_url``). Readers of arguments differ in where an address ends. So what
+one of them may take for an address is a destination, and what is taken for known must be one exactly.
+"""
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from itertools import islice
+from typing import Any
+from unicodedata import normalize
+from urllib.parse import unquote
+
+import msgspec
+
+# How the name of an argument ends whose whole value is a destination. Chosen before the traces of docs/security/flow.md
+# were replayed, but for AgentDojo's.
+_CHANNELS = "channel|chat|room|conversation|group|recipient|thread"
+_REQUESTS = re.compile(r"(.*_)?(urls?|uri|link|href|website|site|webhook|callback|endpoint|host(name)?|domain|remote)")
+_NAMED = re.compile(
+    r"(.*_)?(to|cc|bcc|recipients?|receivers?|emails?|mail|address(es)?|participants?|attendees?|invitees?|guests?|"
+    rf"payee|beneficiary|iban|account|users?|username|handle|phone|target|destination|wallet|({_CHANNELS})s?|"
+    rf"({_CHANNELS})_(ids?|name)|(phone|account|to)_number)|{_REQUESTS.pattern}"
+)
+_ORIGINS = ("from_", "sender", "source")
+_PARTS = ("value", "name", "id")
+_HUMPS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+# Dates, times, small numbers, codes of languages and currencies, and words that name nobody.
+_NOBODY = re.compile(
+    r"\d{4}([-/])\d\d?\1\d\d?([T ][\d:.+Z-]*)?|\d\d?([./])\d\d?\3\d{2,4}|\d\d?:\d\d(:\d\d)?|\d{1,6}(\.\d+)?|"
+    r"[a-z]{2}|[A-Z]{3}|me|self|none|null|default|localhost|today|tomorrow|now"
+)
+_URL_HEAD = re.compile(r"(https?):[/\\]*|([a-z][a-z0-9+.-]+):(?://|\\\\)", re.IGNORECASE)
+# File names with these endings are hosts too, and not meant.
+_FILE = re.compile(r"[\w-]+\.(md|sh|rs|py|zip|mov|pl|so|cc|tf|ps|app)")
+# In bytes of UTF-8, and with all but delimiters: an address with letters that only look Latin is one address, another.
+_END = r"\s<>()\[\]{}\"`,;|\\"
+_NOT_DOMAIN = _END + "@:=/'!?#&%+~^$"
+_SCHEMES = r"\b[Hh][Tt][Tt][Pp][Ss]?:[/\\]*|\b[A-Za-z][A-Za-z0-9+.-]+:(?://|\\\\)|\b[Ww][Ww][Ww]\."
+_PLACES = (
+    rf"(?:{_SCHEMES})(?:[^\s/?#<>]*@)?(?:\[[^\]\s]*\])?[^{_END}']*",
+    rf"[^{_END}@:=/]+@(?:[^{_NOT_DOMAIN}.]+\.)+(?:xn--[A-Za-z0-9-]+|\pL{{2,}})",
+    r"\b[A-Z]{2}\d{2}(?:[A-Z0-9]{10,30}|(?:[ -][A-Z0-9]{4}){2,7}(?:[ -][A-Z0-9]{1,3})?)\b",
+)
+_IBAN = re.compile(r"[A-Z]{2}\d{2}[ A-Z0-9-]+")
+_CUT_OFF = ".,:;!?'*_"
+_HIDES_MORE = re.compile(r"@|\\|://")
+_NAME_OF_PERSON = re.compile(r"[\w .'\"<>()-]*")
+_BORDERS = dict.fromkeys(map(ord, ':,;|\t"{}[]'), "\n")
+_MOST_SEGMENTS = 16
+_MOST_WORDS, _MOST_CHARS = 4, 80
+_MOST_AT_ONCE, _TOO_MANY = 200, "200 destinations or more"
+_MOST_VALUES = 500
+"""Of one result: further ones stay unknown, so that they ask."""
+_NOT_WORDS = frozenset(("data", "blob", "_meta", "mimeType", "type"))
+"""The fields of MCP results that are no words: bytes, and what clients do not show to models."""
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """*text* as it stands in the arguments. It is known if one of *names* is: for a URL those of its host and of each
+    folder on the way (``//host/folder``), because who names a place names what is below it; its own name is the last.
+    *requested*: a tool that only reads sends something there too."""
+
+    text: str
+    names: tuple[str, ...]
+    requested: bool = False
+
+
+def destinations_in(args: Mapping[str, Any], also: frozenset[str] = frozenset()) -> list[Destination]:
+    """Returns the destinations in *args*, each once. *also*: further names of arguments."""
+    found: dict[str, Destination] = {}
+    for name, text in _texts(args, decode=True):
+        named = name in also or _is_like(_NAMED, name)
+        requested = named and _is_like(_REQUESTS, name)
+        if requested:
+            text = re.sub(r"[\t\r\n]", "", text)  # as URLs are read
+        for each in _in_text(text, named=named, whole=requested):
+            found[each] = Destination(each, names := _names_of(each), requested or names[-1].startswith("//"))
+            if each == _TOO_MANY or len(found) == _MOST_AT_ONCE:
+                return [Destination(_TOO_MANY, ("",), requested=True)]
+    return list(found.values())
+
+
+def _in_text(text: str, *, named: bool, whole: bool) -> Iterator[str]:
+    places = _all_places(text)
+    pieces = [] if not named else [text] if whole else re.split(r"[,;\n]+", text)
+    doubtful = [token for token in text.split() if _HIDES_MORE.search(token)] if places and not whole else []
+    if max(map(len, (places, pieces, doubtful))) >= _MOST_AT_ONCE:
+        yield _TOO_MANY  # whatever else there is must not hide behind so many
+        return
+    yield from places
+    for place in places:
+        if _URL_HEAD.match(place):
+            yield from _all_places(unquote(place[len("https://") :]))
+    if "%" in text:
+        yield from _all_places(unquote(text))
+    # A value holds more than its places if something is left that may be an address to another reader.
+    for piece in map(str.strip, pieces):
+        left = _without(places, piece)
+        if piece and not _NOBODY.fullmatch(piece) and (left == piece or not _NAME_OF_PERSON.fullmatch(left)):
+            yield piece
+    for token in doubtful:
+        left = _without(places, token)
+        if left != token and _HIDES_MORE.search(left):
+            yield token
+
+
+def _without(places: Iterable[str], text: str) -> str:
+    for place in places:
+        text = text.replace(place, " ")
+    return text.strip()
+
+
+def requests_among(destinations: Iterable[Destination]) -> list[Destination]:
+    """Returns those that a read-only tool can send something to: a URL is a request to its host."""
+    return [each for each in destinations if each.requested]
+
+
+def own_names_in(text: str) -> Iterator[str]:
+    """Yields the names of the first 200 addresses, URLs and IBANs in *text*. Takes a millisecond for 100 kB."""
+    yield from (_names_of(place)[-1] for place in _all_places(text))
+
+
+def values_in(result: Mapping[str, Any], args: Mapping[str, Any]) -> list[str]:
+    """Returns the names of destinations that *result* (an MCP result) may give, at most 500: places, and values of at
+    most four words.
+
+    What is made of words of *args* is left out: a tool that repeats its arguments is not the source of them.
+    """
+    texts = " ".join(text for _, text in _texts(args, decode=True))
+    asked = set(_words(f"{texts} {unquote(normalize('NFKC', texts))}"))
+    found = islice(_values(result), _MOST_VALUES)
+    return [value for value in dict.fromkeys(found) if not asked.issuperset(_words(value))]
+
+
+def _words(text: str) -> list[str]:
+    return re.findall(r"\w+", text.lower())
+
+
+def _values(result: Mapping[str, Any]) -> Iterator[str]:
+    texts = [text for _, text in _texts(result, _NOT_WORDS)]
+    # Places first: they are what a destination mostly is.
+    for text in texts:
+        yield from own_names_in(text)
+    for text in texts:
+        pieces = (_plain(piece) for piece in text.translate(_BORDERS).split("\n") if len(piece) <= _MOST_CHARS)
+        yield from (piece for piece in pieces if piece and piece.count(" ") < _MOST_WORDS)
+
+
+def _texts(value: Any, unread: frozenset[str] = frozenset(), *, decode: bool = False) -> Iterator[tuple[str, str]]:
+    """Yields the texts and numbers in *value*, each with the name of the field that it is in. *decode*: also the names
+    of fields, and what is in texts that are JSON."""
+    left: list[tuple[str, Any]] = [("", value)]
+    while left:
+        name, each = left.pop()
+        if isinstance(each, Mapping):
+            for key in reversed(list(each)):
+                if key not in unread:
+                    left.append((name if key in _PARTS and _is_like(_NAMED, name) else str(key), each[key]))
+                    if decode:
+                        yield "", str(key)
+        elif isinstance(each, list | tuple):
+            left += [(name, inner) for inner in reversed(each)]
+        elif isinstance(each, str | int | float) and not isinstance(each, bool):
+            yield name, str(each)
+            if decode and isinstance(each, str) and each[:1] in "[{" and each:
+                try:
+                    left.append((name, msgspec.json.decode(each)))
+                except (msgspec.DecodeError, RecursionError):
+                    continue
+
+
+def _all_places(text: str) -> list[str]:
+    data = text.encode("utf-8", "surrogatepass")
+    spans = (match.span() for match in islice(_pattern().finditer(data), _MOST_AT_ONCE))
+    found = (data[start:end].decode("utf-8", "replace") for start, end in spans)
+    return [each if each.endswith("..") else each.rstrip(_CUT_OFF) for each in found if not _is_only_like_iban(each)]
+
+
+def _is_only_like_iban(text: str) -> bool:
+    """ISO 7064, mod 97: only one text in a hundred that is no IBAN passes."""
+    if _IBAN.fullmatch(text) is None:
+        return False
+    plain = re.sub("[ -]", "", text)
+    return int("".join(str(int(each, 36)) for each in plain[4:] + plain[:4])) % 97 != 1
+
+
+@lru_cache(maxsize=1_024)
+def _is_like(names: re.Pattern[str], name: str) -> bool:
+    plain = _HUMPS.sub("_", name[:_MOST_CHARS]).replace("-", "_").lower()
+    return names.fullmatch(plain) is not None and not plain.startswith(_ORIGINS)
+
+
+def _names_of(text: str) -> tuple[str, ...]:
+    head = _URL_HEAD.match(text)
+    if head is None and not text.lower().startswith("www."):
+        return (re.sub("[ -]", "", text) if _IBAN.fullmatch(text) else _plain(text),)
+    rest = text[head.end() :] if head else text
+    path, mark, query = rest.partition("#")[0].partition("?")
+    authority, *segments = path.rstrip("/").split("/")
+    host = authority.rpartition("@")[2].lower()
+    parts = [f"//{host}", *segments]
+    whole = "/".join(parts) + mark + query
+    if not host or _leads_back(path):
+        return (whole,)
+    below = ("/".join(parts[:depth]) for depth in range(1, min(len(parts), _MOST_SEGMENTS) + 1))
+    return tuple(dict.fromkeys((*below, whole)))
+
+
+def _leads_back(path: str) -> bool:
+    """True for a path that a server may read as one that goes up again: it is below nothing but itself."""
+    return ".." in path or "\\" in path or "%2" in path or "%5c" in path.lower()
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.split()).lower()
+
+
+def stands_in(destination: Destination, words: Sequence[str], named: Collection[str]) -> bool:
+    """True if one of its names is in the user's *words*, and no part of a longer word, address or path. *named* are the
+    ``own_names_in`` these."""
+    if any(name in named for name in destination.names):
+        return True
+    names = [name.removeprefix("//") for name in destination.names if not _FILE.fullmatch(name.removeprefix("//"))]
+    # The case of a path counts.
+    pairs = ((name, text if "/" in name else text.lower()) for name in names if name for text in words)
+    return any(name in text and re.search(_whole(name), text) for name, text in pairs)
+
+
+def _whole(name: str) -> str:
+    before, after = r"(?<![\w@%+\\-])(?<![\w/@][./:'])", r"(?![\w@%+\\-])(?![./:'?#&=][\w/@])"
+    return f"{before}{re.escape(name)}{after}"
+
+
+@cache
+def _pattern() -> Any:
+    """Imported with the first rule about flows, as the filters do."""
+    import re2  # type: ignore[import-untyped]  # google-re2 ships no types
+
+    options = re2.Options()
+    options.log_errors = False
+    return re2.compile("|".join(f"(?:{pattern})" for pattern in _PLACES).encode(), options)
+
+
+def is_allowed(glob: str, destination: Destination) -> bool:
+    """True if *glob* fits: ``*@example.org``, ``https://*.example.org/*``, or a value with ``*``."""
+    name, head = destination.names[-1], _URL_HEAD.match(destination.text)
+    if name.startswith("//"):
+        name = f"{(head[1] or head[2]).lower() if head else 'https'}:{name}"
+    return _allowed(glob).fullmatch(name) is not None and not _leads_back(name)
+
+
+@lru_cache(maxsize=1_024)
+def _allowed(glob: str) -> re.Pattern[str]:
+    """No ``*`` before the path reaches over the border of a host, of the two parts of an address, or of a value."""
+    scheme, colon, rest = glob.partition("://")
+    head, _, path = (rest if colon else glob).partition("/")
+    below = "(?:[/?].*)?" if colon and path in ("", "*") else f"/{_starred(path, '.*')}" if path else ""
+    scheme = re.escape(scheme + colon) if colon else ""
+    return re.compile(scheme + _starred(head, r"[^\s,;<>\"'@:/?#\\]*") + below, re.IGNORECASE)
+
+
+def _starred(glob: str, star: str) -> str:
+    return star.join(map(re.escape, glob.split("*")))

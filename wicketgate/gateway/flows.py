@@ -1,0 +1,97 @@
+"""What sessions read through this gate, kept for the rules that ask for it (ACCESS-260 to ACCESS-266)."""
+
+import asyncio
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from wicketgate.access.destinations import destinations_in, requests_among, values_in
+from wicketgate.access.flow import NO_FLOW, RENEWED, CallFlow, FlowRules, Place, SessionMemory, strange_among
+from wicketgate.call_state import FlowStore
+from wicketgate.catalog.selectable import SelectableItem
+from wicketgate.catalog.tool_id import ToolNames, namespace_of, tool_names
+from wicketgate.errors import NotRecorded
+from wicketgate.ports import CallContext, owner_of
+from wicketgate.results.firewall import is_bulky
+
+_UNKNOWN = ("(not known)",)
+_NOT_NOTED = "What this gave could not be noted for the rules of access, so it is withheld. A call may have been made."
+
+
+class Flows:
+    """Asked for calls only while a rule reads ``seen`` or ``strange``: otherwise nothing is kept."""
+
+    def __init__(self, store: FlowStore) -> None:
+        self._store = store
+
+    async def of_call(
+        self, rules: FlowRules, item: SelectableItem, args: Mapping[str, Any], context: CallContext, *, writes: bool
+    ) -> CallFlow:
+        """*writes*: false if the operator's word, or a hint that the operator believes, says that it changes nothing:
+        then only URLs are destinations."""
+        session = _session_of(context)
+        memory, left_s = await self._store.read(session)
+        seen = _UNKNOWN if memory is None else tuple(memory.seen)
+        if not seen:
+            return CallFlow(session)
+        find = partial(destinations_in, args, rules.names_in(item.names))
+        found = await asyncio.to_thread(find) if is_bulky(args) else find()
+        if _only_urls(rules, item, writes=writes):
+            found = requests_among(found)
+        known = memory or SessionMemory()
+        strange = strange_among(found, rules, known.knows, context.said)
+        places = {each.text: place for each in strange if (place := known.place_of(each)) is not None}
+        lasting = memory if left_s > rules.memory_s * RENEWED else None
+        return CallFlow(session, seen, strange, places, unknown=memory is None, memory=lasting)
+
+    async def read(
+        self,
+        rules: FlowRules,
+        names: ToolNames,
+        context: CallContext,
+        result: Mapping[str, Any],
+        args: Mapping[str, Any],
+        *,
+        writes: bool,
+        flow: CallFlow = NO_FLOW,
+    ) -> None:
+        """Notes the result of a tool, or of what else a server gave, before its caller has it. Failures, and tools that
+        may write, name no destinations: they repeat what they were given. Raises NotRecorded."""
+        trusted, tool = rules.trusts(names), f"{names[0][0]}:{names[0][1][0]}"
+        if trusted and (writes or result.get("isError")):
+            return
+        find = partial(values_in, result, args)
+        values = await asyncio.to_thread(find) if is_bulky(result) else find()
+        if not values if trusted else flow.memory is not None and flow.memory.holds(tool, values):
+            return
+
+        def note(memory: SessionMemory, at: float) -> bool:
+            return memory.learn(values) if trusted else memory.read(Place(tool, at, context.correlation_id), values)
+
+        if not await self._store.change(_session_of(context), rules.memory_s, note) and not trusted:
+            raise NotRecorded(_NOT_NOTED)
+
+
+def label(rules: FlowRules, item: SelectableItem, *, writes: bool) -> str:
+    """Returns for an operator what *item* counts as."""
+    source = "an untrusted source"
+    if rules.trusts(item.names):
+        may_write = writes and item.side_effects
+        source = "trusted, but it may write, so it names no destinations" if may_write else "a trusted source"
+    asked = "only URLs" if _only_urls(rules, item, writes=writes) else "all destinations"
+    return f"flow: {source}; asks for {asked} in its arguments"
+
+
+def names_of_server(server: str, offer: str) -> ToolNames:
+    """Names for what is no tool: only a pattern for all tools of the server trusts it."""
+    return tool_names(namespace_of(server), offer)
+
+
+def _only_urls(rules: FlowRules, item: SelectableItem, *, writes: bool) -> bool:
+    """True for a tool that sends nothing but requests to URLs in its arguments. *writes* as for ``of_call``."""
+    return not writes or (not item.side_effects and item.server in rules.annotated)
+
+
+def _session_of(context: CallContext) -> str:
+    """The session whose memory counts: the actor, unless the client has named one."""
+    return context.session if context.named else owner_of(context.session)
