@@ -1,11 +1,13 @@
 """The pages Servers, Calls, Approvals, Keys, Configuration and Chat, each in what it is for."""
 
+import os
 import re
+from pathlib import Path
 
-from playwright.async_api import expect
+from playwright.async_api import Browser, expect
 
 from tests.console.browser import Tab
-from tests.console.gate import LEAD, OWNER, READER, Fleet
+from tests.console.gate import LEAD, OWNER, READER, Fleet, fleet
 from tests.support.requirement import requirement
 
 
@@ -102,3 +104,29 @@ async def test_a_chat_is_shown_while_it_runs(tab: Tab, gate: Fleet) -> None:
     await expect(page.get_by_role("textbox", name="Message")).to_be_visible()
     await expect(page.locator("main")).not_to_contain_text("ord_0007")
     assert await page.evaluate("sessionStorage.getItem('wicketgate.chat')") is None
+
+
+@requirement("ACCESS-264", "ACCESS-265")
+async def test_a_call_to_a_strange_destination_shows_its_place_and_can_be_accepted_for_the_conversation(
+    browser: Browser, tmp_path: Path
+) -> None:
+    rule = {"match": "*:refund_*", "when": "size(strange) > 0", "approval": "always"}
+    async with fleet(tmp_path, access=[rule]) as gate:
+        # A tool that repeats its arguments stands for a page with an address on it.
+        await gate.call("get_order", order_id="ord_0001", note="ask eve@evil.example about it")
+        await gate.call("refund_order", order_id="ord_0042", note="for eve@evil.example")
+        tab = Tab(browser, gate.url)
+        page = await tab.open("approvals")
+        ask = page.get_by_role("region", name="Waiting for you")
+        await expect(ask).to_contain_text("It sends to eve@evil.example. Nobody here named that.")
+        await expect(ask).to_contain_text("It stands in what shop:get_order gave at")
+        await expect(ask.get_by_role("link", name="Show the calls of request")).to_have_count(1)
+        if pictures := os.environ.get("CONSOLE_PICTURES"):
+            await page.screenshot(path=Path(pictures) / "flow.png")
+        await page.get_by_role("button", name="this destination for the conversation").click()
+        await expect(page.get_by_text("Nothing waits for an approval")).to_be_visible()
+        await gate.call("refund_order", order_id="ord_0042", note="for eve@evil.example")
+        await gate.call("refund_order", order_id="ord_0043", note="for eve@evil.example too")
+        assert (await gate.get("approvals"))["waiting"] == []
+        await tab.close(None)
+        assert tab.faults == []

@@ -60,7 +60,7 @@ class Flows:
         trusted, tool = rules.trusts(names), f"{names[0][0]}:{names[0][1][0]}"
         if trusted and (writes or result.get("isError")):
             return
-        find = partial(values_in, result, args)
+        find = partial(values_in, result, args if trusted else {})
         values = await asyncio.to_thread(find) if is_bulky(result) else find()
         if not values if trusted else flow.memory is not None and flow.memory.holds(tool, values):
             return
