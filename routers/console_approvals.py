@@ -135,7 +135,7 @@ def approvals_router(gate: Gate, feed: Feed | None) -> APIRouter:
         for_conversation = given == _FOR_CONVERSATION
         decision = next((each for each in _DECISIONS if each == ("approve" if for_conversation else given)), None)
         if decision is None:
-            return refuse(400, "invalid_request", 'The body must be {"decision": "approve"} or {"decision": "deny"}')
+            return refuse(400, "invalid_request", f'The body must be {{"decision": one of {", ".join(_WORDS)}}}')
         id, identity = request.path_params["id"], identity_of(request)
         try:
             complete = await gate.approvals.decide(id, decision, context_of(request), for_conversation=for_conversation)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:  # brings an HTTP client, which the help does not need
 F = TypeVar("F", bound=Callable[..., Any])
 Ask = Mapping[str, Any]
 _PATH = "/console/api/approvals"
+_FOR_CONVERSATION = "approve_for_conversation"
 _codes = exit_codes({1: "the service could not be reached or refused it, or no such call waits"})
 
 
@@ -75,7 +76,7 @@ def show(id: str, url: str, key: str | None, as_json: bool) -> None:
 @_where
 def approve(id: str, conversation: bool, url: str, key: str | None, as_json: bool) -> None:
     """Approve one call, for these arguments, once. ID may be the beginning of one."""
-    decision = "approve_for_conversation" if conversation else "approve"
+    decision = _FOR_CONVERSATION if conversation else "approve"
     _run(url, key, lambda gate: _decide(gate, id, decision, as_json))
 
 
@@ -96,6 +97,8 @@ async def _decide(gate: "RemoteGate", id: str, decision: str, as_json: bool) -> 
     told = f"{ask['name']} of {ask['actor']}: {'denied' if decision == 'deny' else 'approved'}"
     if decision != "deny":
         told += "; the same call of that actor now runs once" if answer["complete"] else f"; it needs {ask['needs']}"
+        if decision == _FOR_CONVERSATION:
+            told += "; its destinations are fine for its conversation" if ask["strange"] else "; it has none to accept"
     click.echo(printable(told))
     return 0
 

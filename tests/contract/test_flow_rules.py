@@ -90,7 +90,9 @@ async def serving(office: Office, *turns: Any, **settings: Any) -> AsyncIterator
 
 SENDS = made("c2", "mail:send", to=ATTACKER, text="order 13")
 OBEYS = (calls(made("c1", "web:get_page")), calls(SENDS))
-WHY = f"It sends to {ATTACKER}. Nobody here named that. It stands in what web:get_page gave at"
+WHY = (
+    f"It sends to {ATTACKER}. As far as the gate knows, nobody here named that. It stands in what web:get_page gave at"
+)
 
 
 @requirement("ACCESS-264")
@@ -293,6 +295,37 @@ async def test_fine_for_this_conversation_is_a_decision_of_its_own() -> None:
             for left in await _all_waiting(service):
                 await service.http.post(f"/console/api/approvals/{left['id']}", json={"decision": "deny"})
         assert (await client.call_tool("tool_execute", _send("other@example.net"))).is_error
+
+
+@requirement("ACCESS-264", "ACCESS-265")
+async def test_what_stands_for_too_many_destinations_cannot_be_accepted() -> None:
+    office = Office()
+    many = [f"a{number}@evil.example" for number in range(250)]
+    async with serving(office) as service, mcp_client(service, NEW) as client:
+        await client.call_tool("tool_execute", {"tool_id": "web:get_page", "args": {}})
+        await client.call_tool("tool_execute", {"tool_id": "mail:send", "args": {"to": many}})
+        waiting = await _waiting(service)
+        assert not waiting["strange"] and "200 destinations or more" in waiting["why"]
+        body = {"decision": "approve_for_conversation"}
+        await service.http.post(f"/console/api/approvals/{waiting['id']}", json=body)
+        again = await client.call_tool("tool_execute", {"tool_id": "mail:send", "args": {"to": [*many, ATTACKER]}})
+    assert again.is_error
+
+
+@requirement("ACCESS-265")
+async def test_where_others_approve_nothing_is_accepted_for_the_conversation() -> None:
+    office = Office()
+    rule = {**RULE, "approval": {"by": "actor:owner_2"}}
+    async with serving(office, access=[rule]) as service, mcp_client(service, NEW) as client:
+        await client.call_tool("tool_execute", {"tool_id": "web:get_page", "args": {}})
+        await client.call_tool("tool_execute", _send(ATTACKER))
+        other = {"Authorization": f"Bearer {OTHER_KEY}"}
+        (waiting,) = (await service.http.get("/console/api/approvals", headers=other)).json()["waiting"]
+        assert WHY in waiting["why"] and not waiting["strange"]
+        body = {"decision": "approve_for_conversation"}
+        await service.http.post(f"/console/api/approvals/{waiting['id']}", json=body, headers=other)
+        asked = [(await client.call_tool("tool_execute", _send(ATTACKER, text=text))).is_error for text in ("a", "b")]
+    assert asked == [True, True] and office.sent == []
 
 
 @requirement("ACCESS-262")

@@ -28,11 +28,13 @@ _NAMED = re.compile(
 _ORIGINS = ("from_", "sender", "source")
 _PARTS = ("value", "name", "id")
 _HUMPS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
-# Dates, times, small numbers, codes of languages and currencies, and words that name nobody.
-_NOBODY = re.compile(
+# What the value of an argument is that names nobody; of one that ends with ``to`` also dates, times and small numbers.
+_NOBODY = re.compile("me|self|none|null|default|localhost")
+_SPAN = re.compile(
     r"\d{4}([-/])\d\d?\1\d\d?([T ][\d:.+Z-]*)?|\d\d?([./])\d\d?\3\d{2,4}|\d\d?:\d\d(:\d\d)?|\d{1,6}(\.\d+)?|"
-    r"[a-z]{2}|[A-Z]{3}|me|self|none|null|default|localhost|today|tomorrow|now"
+    r"[a-z]{2}|[A-Z]{3}|today|tomorrow|now"
 )
+_SPAN_NAME = re.compile(r"(.*_)?to")
 _URL_HEAD = re.compile(r"(https?):[/\\]*|([a-z][a-z0-9+.-]+):(?://|\\\\)", re.IGNORECASE)
 # File names with these endings are hosts too, and not meant.
 _FILE = re.compile(r"[\w-]+\.(md|sh|rs|py|zip|mov|pl|so|cc|tf|ps|app)")
@@ -52,7 +54,7 @@ _NAME_OF_PERSON = re.compile(r"[\w .'\"<>()-]*")
 _BORDERS = dict.fromkeys(map(ord, ':,;|\t"{}[]'), "\n")
 _MOST_SEGMENTS = 16
 _MOST_WORDS, _MOST_CHARS = 4, 80
-_MOST_AT_ONCE, _TOO_MANY = 200, "200 destinations or more"
+_MOST_AT_ONCE = 200
 _MOST_VALUES = 500
 """Of one result: further ones stay unknown, so that they ask."""
 _NOT_WORDS = frozenset(("data", "blob", "_meta", "mimeType", "type"))
@@ -63,47 +65,63 @@ _NOT_WORDS = frozenset(("data", "blob", "_meta", "mimeType", "type"))
 class Destination:
     """*text* as it stands in the arguments. It is known if one of *names* is: for a URL those of its host and of each
     folder on the way (``//host/folder``), because who names a place names what is below it; its own name is the last.
-    *requested*: a tool that only reads sends something there too."""
+    Without names it is never known. *requested*: a tool that only reads sends something there too."""
 
     text: str
     names: tuple[str, ...]
     requested: bool = False
 
 
+_TOO_MANY = Destination("200 destinations or more", (), requested=True)
+"""Stands for all of them: nothing may hide behind so many."""
+
+
 def destinations_in(args: Mapping[str, Any], also: frozenset[str] = frozenset()) -> list[Destination]:
-    """Returns the destinations in *args*, each once. *also*: further names of arguments."""
+    """Returns the destinations in *args*, each once. *also*: further names of arguments, whose every value is one."""
     found: dict[str, Destination] = {}
     for name, text in _texts(args, decode=True):
         named = name in also or _is_like(_NAMED, name)
         requested = named and _is_like(_REQUESTS, name)
         if requested:
             text = re.sub(r"[\t\r\n]", "", text)  # as URLs are read
-        for each in _in_text(text, named=named, whole=requested):
+        places = _all_places(text)
+        pieces = [] if not named else [text] if requested else re.split(r"[,;\n]+", text)
+        tokens = [token for token in text.split() if _HIDES_MORE.search(token)] if places and not requested else []
+        if max(len(found), len(places), len(pieces), len(tokens)) >= _MOST_AT_ONCE:
+            return [_TOO_MANY]
+        if name not in also:
+            pieces = [piece for piece in pieces if not _names_nobody(name, piece.strip())]
+        for each in (*_with_inner(places, text), *_doubtful(pieces, places), *_hiding(tokens, places)):
             found[each] = Destination(each, names := _names_of(each), requested or names[-1].startswith("//"))
-            if each == _TOO_MANY or len(found) == _MOST_AT_ONCE:
-                return [Destination(_TOO_MANY, ("",), requested=True)]
     return list(found.values())
 
 
-def _in_text(text: str, *, named: bool, whole: bool) -> Iterator[str]:
-    places = _all_places(text)
-    pieces = [] if not named else [text] if whole else re.split(r"[,;\n]+", text)
-    doubtful = [token for token in text.split() if _HIDES_MORE.search(token)] if places and not whole else []
-    if max(map(len, (places, pieces, doubtful))) >= _MOST_AT_ONCE:
-        yield _TOO_MANY  # whatever else there is must not hide behind so many
-        return
+def _names_nobody(name: str, value: str) -> bool:
+    return _NOBODY.fullmatch(value) is not None or (_is_like(_SPAN_NAME, name) and _SPAN.fullmatch(value) is not None)
+
+
+def _with_inner(places: Sequence[str], text: str) -> Iterator[str]:
+    """Yields *places*, those in what follows the host of a URL, and those that *text* holds in escapes."""
     yield from places
     for place in places:
         if _URL_HEAD.match(place):
             yield from _all_places(unquote(place[len("https://") :]))
     if "%" in text:
         yield from _all_places(unquote(text))
-    # A value holds more than its places if something is left that may be an address to another reader.
+
+
+def _doubtful(pieces: Iterable[str], places: Sequence[str]) -> Iterator[str]:
+    """Yields the pieces of a named value that are more than one of *places* and a person's name: another reader may
+    find another address there."""
     for piece in map(str.strip, pieces):
         left = _without(places, piece)
-        if piece and not _NOBODY.fullmatch(piece) and (left == piece or not _NAME_OF_PERSON.fullmatch(left)):
+        if piece and (left == piece or not _NAME_OF_PERSON.fullmatch(left)):
             yield piece
-    for token in doubtful:
+
+
+def _hiding(tokens: Iterable[str], places: Sequence[str]) -> Iterator[str]:
+    """Yields the words of a text that hold one of *places* and a rest that may make another one of it."""
+    for token in tokens:
         left = _without(places, token)
         if left != token and _HIDES_MORE.search(left):
             yield token
@@ -158,9 +176,11 @@ def _texts(value: Any, unread: frozenset[str] = frozenset(), *, decode: bool = F
     while left:
         name, each = left.pop()
         if isinstance(each, Mapping):
+            # ``to: {"value": ...}`` is a value of ``to``.
+            parts = _PARTS if _is_like(_NAMED, name) else ()
             for key in reversed(list(each)):
                 if key not in unread:
-                    left.append((name if key in _PARTS and _is_like(_NAMED, name) else str(key), each[key]))
+                    left.append((name if key in parts else str(key), each[key]))
                     if decode:
                         yield "", str(key)
         elif isinstance(each, list | tuple):
@@ -232,6 +252,7 @@ def stands_in(destination: Destination, words: Sequence[str], named: Collection[
 
 
 def _whole(name: str) -> str:
+    # Beside it stands neither a letter or sign that goes on with the name, nor a dot, slash or colon before one.
     before, after = r"(?<![\w@%+\\-])(?<![\w/@][./:'])", r"(?![\w@%+\\-])(?![./:'?#&=][\w/@])"
     return f"{before}{re.escape(name)}{after}"
 
@@ -248,6 +269,8 @@ def _pattern() -> Any:
 
 def is_allowed(glob: str, destination: Destination) -> bool:
     """True if *glob* fits: ``*@example.org``, ``https://*.example.org/*``, or a value with ``*``."""
+    if not destination.names:
+        return False
     name, head = destination.names[-1], _URL_HEAD.match(destination.text)
     if name.startswith("//"):
         name = f"{(head[1] or head[2]).lower() if head else 'https'}:{name}"

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from hashlib import blake2b
-from itertools import islice
+from itertools import accumulate, islice
 from typing import Any
 
 import msgspec
@@ -88,10 +88,10 @@ class SessionMemory(msgspec.Struct, array_like=True):
 
     def learn(self, values: Iterable[str]) -> bool:
         """Notes destinations as known. Returns false if all were."""
-        before = len(self.known)
-        self.known.update(dict.fromkeys(map(_hash, values)))
+        hashes = [each for each in map(_hash, values) if each not in self.known]
+        self.known.update(dict.fromkeys(hashes))
         _cut(self.known, _MOST_KNOWN)
-        return len(self.known) != before or before == _MOST_KNOWN
+        return bool(hashes)
 
     def knows(self, destination: Destination) -> bool:
         return any(_hash(name) in self.known for name in destination.names)
@@ -107,7 +107,7 @@ class CallFlow:
     """What rules may ask of one call, and what people and models read of it. *session* is whose memory counts. *seen*:
     the untrusted tools that it has read. *strange* is empty while *seen* is. *places*: by the text of a destination the
     place in which it stood. *unknown*: the memory could not be read, so that every destination is strange. *memory*
-    is that of the session, unless it has to be renewed soon."""
+    is that of the session, unless it has to be renewed soon. *hears*: what the user writes is known."""
 
     session: str
     seen: Sequence[str] = ()
@@ -115,6 +115,7 @@ class CallFlow:
     places: Mapping[str, Place] = field(default_factory=dict)
     unknown: bool = False
     memory: SessionMemory | None = None
+    hears: bool = False
 
     def for_model(self) -> str:
         """Returns why the call needs an approval, and what to do; empty without a reason."""
@@ -122,28 +123,37 @@ class CallFlow:
         if not self.strange:
             return f"{read[0].upper()}{read[1:]}. Others may have written what it gives." if self.seen else ""
         named = _listed([each.text for each in self.strange])
-        origins = "the user, a trusted tool or the operator's list"
-        asks = "If the user named it, ask the user to write it."
-        return f"The destination {named} is not from {origins}, and {read}. {asks}"
+        why = f"The destination {named} is not from the user, a trusted tool or the operator's list, and {read}."
+        return f"{why} If the user named it, ask the user to write it." if self.hears else why
 
     def for_person(self) -> str:
         """Returns what a person who decides has to know: each destination with the place that it came from."""
-        lines = []
-        for each in self.strange[:MOST_SHOWN]:
-            where = "It stands in no result of this conversation that is remembered: it may be put together."
-            if self.unknown:
-                where = "What this conversation has read cannot be looked up at the moment."
-            elif (place := self.places.get(each.text)) is not None:
-                at = datetime.fromtimestamp(place.at, UTC)
-                where = f"It stands in what {place.tool} gave at {at:%H:%M} UTC, request {place.correlation_id}."
-            host = each.names[0].removeprefix("//")
-            host = f"{_shown(host)}: " if host not in (each.text, each.text.lower()) else ""
-            lines.append(f"It sends to {host}{_shown(each.text)}. Nobody here named that. {where}")
-        if more := len(self.strange) - len(lines):
-            lines.append(f"There are {more} more destinations that nobody named." if lines else "")
+        lines = [
+            f"It sends to {_host(each)}{_shown(each.text)}. As far as the gate knows, nobody here named that. "
+            f"{self._where(each)}"
+            for each in self.strange[:MOST_SHOWN]
+        ]
+        if len(self.strange) > MOST_SHOWN:
+            lines.append(f"There are {len(self.strange) - MOST_SHOWN} more destinations that nobody named.")
         if not lines and self.seen:
             lines.append(f"This conversation has read {_listed(self.seen)}. Others may have written what it gives.")
         return "\n".join(lines)
+
+    def _where(self, destination: Destination) -> str:
+        if self.unknown:
+            return "What this conversation has read cannot be looked up at the moment."
+        place = self.places.get(destination.text)
+        if place is None:
+            return "It stands in no result of this conversation that is remembered: it may be put together."
+        at = datetime.fromtimestamp(place.at, UTC)
+        return f"It stands in what {_shown(place.tool)} gave at {at:%H:%M} UTC, request {place.correlation_id}."
+
+    @property
+    def acceptable(self) -> tuple[str, ...]:
+        """The names of the destinations that a person may accept for the session: all of them, or none."""
+        if len(self.strange) > MOST_SHOWN or not all(each.names for each in self.strange):
+            return ()
+        return tuple(each.names[-1] for each in self.strange)
 
 
 NO_FLOW = CallFlow("")
@@ -157,7 +167,10 @@ def strange_among(
     left = [each for each in destinations if not rules.allows(each) and not knows(each)]
     if not left or not said:
         return left
-    words = [" ".join(text[:_MOST_SAID_CHARS].split()) for text in said]
+    # The last words first, so that a long conversation does not hold up its calls.
+    lengths = accumulate(len(text) for text in reversed(said))
+    last = [text for text, length in zip(reversed(said), lengths, strict=True) if length <= _MOST_SAID_CHARS]
+    words = [" ".join(text.split()) for text in last]
     named = {name for text in words for name in own_names_in(text)}
     return [each for each in left if not stands_in(each, words, named)]
 
@@ -174,6 +187,11 @@ def _cut(kept: dict[Any, Any], most: int) -> None:
 def _matches(pattern: str, names: ToolNames) -> bool:
     namespace, name = map(compile_glob, split_pattern(pattern))
     return any((namespace is None or namespace(each)) and (name is None or any(map(name, own))) for each, own in names)
+
+
+def _host(destination: Destination) -> str:
+    host = destination.names[0].removeprefix("//") if destination.names else ""
+    return f"{_shown(host)}: " if host and host not in (destination.text, destination.text.lower()) else ""
 
 
 def _listed(texts: Sequence[str]) -> str:

@@ -7,7 +7,6 @@ from contextlib import suppress
 from dataclasses import replace
 
 from wicketgate.access.approvers import Persons, Vote, described, fulfilled, has_voted, may_approve, vote_of
-from wicketgate.access.flow import MOST_SHOWN
 from wicketgate.access.identity import Identity, Standing, always_good
 from wicketgate.access.seal import ApprovalSeal, ApprovalSubject
 from wicketgate.call_state import FlowStore
@@ -172,21 +171,22 @@ class ApprovalDesk:
             else:
                 written = await self._waiting.update(voted)
             if written:
-                if for_conversation and complete and decision == "approve":
-                    await self._accept(call)
-                self._record(context, call, decision, vote, complete=complete)
+                accepted = for_conversation and complete and await self._accept(call)
+                self._record(context, call, decision, vote, complete=complete, accepted=accepted)
                 return complete
         raise NotAdmitted(_BUSY)
 
-    async def _accept(self, call: WaitingCall) -> None:
-        if call.strange and self._flows is not None:
-            await self._flows.change(call.session, None, lambda memory, at: memory.learn(call.strange))
+    async def _accept(self, call: WaitingCall) -> bool:
+        """Returns false if the call has nothing to accept, or that could not be kept."""
+        if not call.strange or self._flows is None:
+            return False
+        return await self._flows.change(call.session, None, lambda memory, at: memory.learn(call.strange))
 
     def _record(
-        self, context: CallContext, call: WaitingCall, decision: Decision, vote: Vote, *, complete: bool
+        self, context: CallContext, call: WaitingCall, decision: Decision, vote: Vote, *, complete: bool, accepted: bool
     ) -> None:
         if self._report is not None and call.args is not None:
-            on = DecidedCall(call.actor, call.definition, call.args, described(call.needs), vote.by, complete=complete)
+            on = DecidedCall(call.actor, call.definition, call.args, described(call.needs), vote.by, complete, accepted)
             self._report(context, call.approval, call.tool_id, _denial(call) if decision == "deny" else "", on)
 
     def end_of(self, key_id: str) -> Mapping[str, int]:
@@ -274,7 +274,7 @@ class ApprovalDesk:
         sealed id that the client has; empty if it has none. Raises NotAdmitted while nothing can be kept."""
         identity = context.identity
         actor = identity.actor
-        sealed, strange = approval_id or self.asked(call, actor, arguments), call.flow.strange
+        sealed = approval_id or self.asked(call, actor, arguments)
         approval = self.sealed.seal.open(actor, sealed)
         if approval is None:
             return ""
@@ -296,7 +296,8 @@ class ApprovalDesk:
                 needs=call.needs,
                 why=call.flow.for_person(),
                 session=call.flow.session,
-                strange=() if len(strange) > MOST_SHOWN else tuple(each.names[-1] for each in strange),
+                # Where others approve, each call is theirs to read.
+                strange=() if call.needs else call.flow.acceptable,
                 requests=tuple(place.correlation_id for place in call.flow.places.values()),
             )
         )

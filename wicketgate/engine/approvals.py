@@ -80,7 +80,7 @@ _UNKNOWN = "approval_refused: this approval is not known here"
 _NOT_YOURS = "approval_refused: this call waits for others, its caller cannot approve it"
 _MAX_DEPTH = 100
 _TRIES = 20
-_WAITING = re.compile(re.escape(REQUIRED) + r"(apr_[A-Za-z0-9_-]{1,1000})(?: by .{1,2000})?(?:\n(?s:.){1,4000})?")
+_WAITING = re.compile(re.escape(REQUIRED) + r"(apr_[A-Za-z0-9_-]{1,1000})(?: by .{1,2000})?(?:\n(?s:.*))?")
 
 
 @dataclass(frozen=True, slots=True)

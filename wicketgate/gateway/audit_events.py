@@ -39,7 +39,8 @@ _WATCHED = ("approval", "reload", "server", "accept")
 @dataclass(frozen=True, slots=True)
 class DecidedCall:
     """The call that someone decided on: its actor, the digest of the tool's definition, its arguments, and who has to
-    approve it, empty for the caller. *by*: those of them that the decider was. *complete*: nobody else has to."""
+    approve it, empty for the caller. *by*: those of them that the decider was. *complete*: nobody else has to.
+    *accepted*: its destinations are known for the rest of its session."""
 
     actor: str
     definition: str
@@ -47,12 +48,15 @@ class DecidedCall:
     needs: str
     by: tuple[str, ...]
     complete: bool
+    accepted: bool = False
 
     @property
     def told(self) -> str:
         told = f"of a call by {self.actor}, definition {self.definition}"
         if self.needs:
             told += f", decided as {', '.join(self.by) or 'its caller'}, needs {self.needs}"
+        if self.accepted:
+            told += ", its destinations are fine for its conversation"
         return told if self.complete else f"{told}, others have to approve too"
 
 

@@ -60,6 +60,7 @@ from wicketgate.schemas.validation import is_bulky_json
 
 log = logging.getLogger("wicketgate.calls")
 
+_MOST_SOURCE_CHARS = 200
 CLAIMED = "This call was sent before, and what became of it is not known. It was not made again."
 _ASK_FOR_LOGIN = frozenset({"prompts/get", "resources/read"})
 """Besides calls of tools. What comes unasked, such as a completion, sends nobody to a page."""
@@ -291,7 +292,9 @@ class Calls:
                 result = await self._plugins.around(request, note.trail, sent)
         finally:
             if note.sent and self._in_force()[1].reads_flow:
-                await self._flows.read(self._policies.flow, names, context, result, request.arguments, writes=False)
+                rules, source = self._policies.flow, f"{asked_for}: {note.tool_id[:_MOST_SOURCE_CHARS]}"
+                args = request.arguments
+                await self._flows.read(rules, names, context, result, args, writes=False, source=source)
         return result
 
     async def _still_allowed(

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from wicketgate.access.destinations import destinations_in, requests_among, values_in
+from wicketgate.access.destinations import Destination, destinations_in, requests_among, values_in
 from wicketgate.access.flow import NO_FLOW, RENEWED, CallFlow, FlowRules, Place, SessionMemory, strange_among
 from wicketgate.call_state import FlowStore
 from wicketgate.catalog.selectable import SelectableItem
@@ -34,15 +34,19 @@ class Flows:
         seen = _UNKNOWN if memory is None else tuple(memory.seen)
         if not seen:
             return CallFlow(session)
-        find = partial(destinations_in, args, rules.names_in(item.names))
-        found = await asyncio.to_thread(find) if is_bulky(args) else find()
-        if _only_urls(rules, item, writes=writes):
-            found = requests_among(found)
         known = memory or SessionMemory()
-        strange = strange_among(found, rules, known.knows, context.said)
+
+        def find() -> list[Destination]:
+            found = destinations_in(args, rules.names_in(item.names))
+            if _only_urls(rules, item, writes=writes):
+                found = requests_among(found)
+            return strange_among(found, rules, known.knows, context.said)
+
+        strange = await asyncio.to_thread(find) if is_bulky([args, context.said]) else find()
         places = {each.text: place for each in strange if (place := known.place_of(each)) is not None}
         lasting = memory if left_s > rules.memory_s * RENEWED else None
-        return CallFlow(session, seen, strange, places, unknown=memory is None, memory=lasting)
+        hears = context.door == "chat" or bool(context.said)
+        return CallFlow(session, seen, strange, places, unknown=memory is None, memory=lasting, hears=hears)
 
     async def read(
         self,
@@ -54,15 +58,18 @@ class Flows:
         *,
         writes: bool,
         flow: CallFlow = NO_FLOW,
+        source: str = "",
     ) -> None:
-        """Notes the result of a tool, or of what else a server gave, before its caller has it. Failures, and tools that
-        may write, name no destinations: they repeat what they were given. Raises NotRecorded."""
-        trusted, tool = rules.trusts(names), f"{names[0][0]}:{names[0][1][0]}"
+        """Notes the result of a tool, or of what else a server gave (*source*), before its caller has it. Failures, and
+        tools that may write, name no destinations: they repeat what they were given. Raises NotRecorded."""
+        trusted, tool = rules.trusts(names), source or f"{names[0][0]}:{names[0][1][0]}"
         if trusted and (writes or result.get("isError")):
             return
         find = partial(values_in, result, args if trusted else {})
         values = await asyncio.to_thread(find) if is_bulky(result) else find()
-        if not values if trusted else flow.memory is not None and flow.memory.holds(tool, values):
+        if trusted and not values:
+            return
+        if not trusted and flow.memory is not None and flow.memory.holds(tool, values):
             return
 
         def note(memory: SessionMemory, at: float) -> bool:

@@ -78,6 +78,9 @@ def find_unmatched(judged: Judged, plugins: PluginChain | None = None) -> Iterat
     for match in judged.policies.always:
         if not tools.may_fit_rule(match, ids=True):
             yield f"mcp.always ({match})"
+    for match in (*judged.policies.flow.trusted, *judged.policies.flow.destinations):
+        if not tools.may_fit_rule(match):
+            yield f"flow ({match})"
     for index, match in enumerate(judged.policies.words):
         if not tools.may_fit_rule(match, ids=True):
             yield f"browse.words[{index}].match ({match})"

@@ -183,7 +183,8 @@ class Chat:
         return call
 
     def _result(self, result: ToolResult) -> ToolResult:
-        kind, _, approval = (result.error or "").partition(" ")
+        # Lines below the first say why a call waits.
+        kind, _, approval = (result.error or "").partition("\n")[0].partition(" ")
         if kind == "approval_required" and " " not in approval and result.id in self._calls:  # others name approvers
             self.waiting[approval] = self._calls[result.id]
         answered = {message.get("tool_call_id"): message for message in self.messages}

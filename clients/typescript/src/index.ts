@@ -181,7 +181,7 @@ export class Chat implements AsyncIterable<Event> {
   }
 
   #result(id: string, content: string, failed: boolean): void {
-    const [kind, approval, by] = content.split(" ");
+    const [kind, approval, by] = content.split("\n", 1)[0]!.split(" ");
     const call = this.#calls.get(id);
     // Others name their approvers.
     if (failed && kind === "approval_required" && approval && !by && call) this.waiting[approval] = call;

@@ -238,7 +238,7 @@ class FlowSettings(Section):
     destinations: dict[ToolPattern, tuple[str, ...]] = {}
     """Further arguments that are destinations, by tool: ``{"shop:order": [supplier]}``. Names like ``to``,
     ``recipients``, ``channel`` or ``webhook_url`` are known."""
-    allow: tuple[str, ...] = ()
+    allow: tuple[Annotated[str, Field(min_length=1)], ...] = ()
     """Destinations that are always fine: ``*@example.org``, ``https://*.example.org/*``, or a value with ``*``."""
     memory_s: float = Field(default=28_800.0, ge=3_600)
     """Time for which a session remembers what it has read, counted from the last reading."""

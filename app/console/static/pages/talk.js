@@ -177,7 +177,11 @@ function took(event, data) {
     if ("output" in data) call.output = data.output;
     else {
       call.error = data.error;
-      if (data.error.startsWith(REQUIRED)) [call.asks, call.needs = ""] = data.error.slice(REQUIRED.length).split(" by ");
+      if (data.error.startsWith(REQUIRED)) {
+        const [first, ...why] = data.error.slice(REQUIRED.length).split("\n");
+        [call.asks, call.needs = ""] = first.split(" by ");
+        call.why = why.join("\n");
+      }
     }
   } else if (event === "done" || event === "error") {
     answer()[event] = data;

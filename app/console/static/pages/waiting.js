@@ -81,7 +81,7 @@ export function Ask({ ask, decided, whole }) {
     ${cut && html`<p><a href=${href("approvals")} onClick=${followed("approvals")}>Read all of it to decide</a></p>`}
     ${ask.may_decide && !cut && left > 0 && html`<div class="btns">
       <${Button} main disabled=${state.busy} onClick=${() => decide("approve")}>Approve<//>
-      ${ask.strange && html`<${Button} disabled=${state.busy} onClick=${() => decide("approve_for_conversation")}>Approve, and this destination for the conversation<//>`}
+      ${ask.strange && html`<${Button} disabled=${state.busy} onClick=${() => decide("approve_for_conversation")}>Approve, and accept its destinations for this conversation<//>`}
       <${Button} disabled=${state.busy} onClick=${() => decide("deny")}>Deny<//>
     </div>`}
   </div>`;
