@@ -11,18 +11,19 @@ AGAIN_S = 5.0
 be broken off."""
 
 
-async def end_tasks(*tasks: "asyncio.Task[Any]") -> None:
-    """Cancel *tasks* and wait until they have ended, whatever with.
+async def end_tasks(*tasks: "asyncio.Task[Any] | None") -> None:
+    """Cancel *tasks* and wait until they have ended, whatever with. One that is None was never begun.
 
     They are cancelled again while they go on: on Python 3.11 a cancellation that comes while a client connects or sends
     may get lost (``asyncio.wait_for``). So this is for tasks that have nothing to finish.
     """
-    pending = {task for task in tasks if not task.done()}
+    begun = [task for task in tasks if task is not None]
+    pending = {task for task in begun if not task.done()}
     while pending:
         for task in pending:
             task.cancel()
         _, pending = await asyncio.wait(pending, timeout=_AGAIN_S)
-    await asyncio.gather(*tasks, return_exceptions=True)
+    await asyncio.gather(*begun, return_exceptions=True)
 
 
 class EndableBlock:

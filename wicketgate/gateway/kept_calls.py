@@ -316,8 +316,7 @@ class KeptCalls:
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=_LAST_WRITES_S)
         self._kept.clear()
-        if self._hearing is not None:
-            await end_tasks(self._hearing)
+        await end_tasks(self._hearing)
 
     async def _write(self, kept: _Kept) -> None:
         call = kept.call

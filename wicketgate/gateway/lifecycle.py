@@ -190,12 +190,9 @@ class Lifecycle:
                     deadline.cancel()
                     self._refresher.close()
                     await self._runtime.aclose()
-                    for member in self._fleet.members.values():
-                        member.stop()
-                    self._refresher.close()
                     if self._ended is not None:
                         self._ended.cancel()
-                    await cancel_in_turns(list(self._tasks))
+                    await self._end_upstreams()
         except BaseExceptionGroup:
             if raised is None:
                 raise
@@ -250,6 +247,9 @@ class Lifecycle:
 
     async def _end_after(self, drain_s: float) -> None:
         await asyncio.sleep(drain_s)
+        await self._end_upstreams()
+
+    async def _end_upstreams(self) -> None:
         # Their callers are answered before their servers are ended: "lost" in plain words, no broken connection.
         for member in self._fleet.members.values():
             member.stop()

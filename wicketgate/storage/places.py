@@ -128,8 +128,7 @@ class SharedLimits:
         for timer in (self._sweep, self._retry):
             if timer is not None:
                 timer.cancel()
-        if self._task is not None:
-            await end_tasks(self._task)
+        await end_tasks(self._task)
         self._refuse_all()
 
     def _set_all(self) -> None:

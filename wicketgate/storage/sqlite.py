@@ -47,8 +47,7 @@ class SqliteStore(CoreStore):
             yield waiter
 
     async def aclose(self) -> None:
-        if self._polling is not None:
-            await end_tasks(self._polling)
+        await end_tasks(self._polling)
         await self._writer.aclose()
         await self._reader.aclose()
 
