@@ -1,8 +1,11 @@
 """The end of background tasks, and of blocks, which comes even if a library has swallowed their cancellation."""
 
 import asyncio
+from collections.abc import Iterable
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
+
+T = TypeVar("T")
 
 _AGAIN_S = 0.5
 
@@ -24,6 +27,21 @@ async def end_tasks(*tasks: "asyncio.Task[Any] | None") -> None:
             task.cancel()
         _, pending = await asyncio.wait(pending, timeout=_AGAIN_S)
     await asyncio.gather(*begun, return_exceptions=True)
+
+
+async def cancel_all(tasks: "Iterable[asyncio.Task[Any]]") -> None:
+    """Cancels each of *tasks* once, and waits until all have ended: they may have something to finish."""
+    cancelled = list(tasks)
+    for task in cancelled:
+        task.cancel()
+    await asyncio.gather(*cancelled, return_exceptions=True)
+
+
+def hold(task: "asyncio.Task[T]", tasks: "set[asyncio.Task[Any]]") -> "asyncio.Task[T]":
+    """Keeps *task* among *tasks* until it ends: the event loop itself keeps no task from being collected."""
+    tasks.add(task)
+    task.add_done_callback(tasks.discard)
+    return task
 
 
 class EndableBlock:

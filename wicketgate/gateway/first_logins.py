@@ -18,6 +18,7 @@ from wicketgate.fleet.member import Member, MultiplexUpstream
 from wicketgate.gateway.audited_call import AuditedCall
 from wicketgate.gateway.logins import Logins
 from wicketgate.ports import CallContext, PerUser
+from wicketgate.task_end import cancel_all
 
 log = logging.getLogger("wicketgate.runtime")
 
@@ -88,10 +89,7 @@ class FirstLogins:
 
     async def aclose(self) -> None:
         """End what is being looked at."""
-        looking = list(self._looking.values())
-        for task in looking:
-            task.cancel()
-        await asyncio.gather(*looking, return_exceptions=True)
+        await cancel_all(self._looking.values())
 
     async def open(self, asked_for: str, context: CallContext) -> str:
         """Have the tools of the server that *asked_for*, a tool's id or path, is of, if that waits: this caller's

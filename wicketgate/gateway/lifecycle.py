@@ -17,6 +17,7 @@ from wicketgate.fleet.member import Member, MultiplexUpstream
 from wicketgate.fleet.turns import Turns, cancel_in_turns
 from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.gateway.upstream_reports import UpstreamReports
+from wicketgate.task_end import hold
 
 log = logging.getLogger("wicketgate.refresher")
 
@@ -240,10 +241,7 @@ class Lifecycle:
 
     def _begin(self, work: Coroutine[None, None, None], name: str) -> asyncio.Task[None]:
         assert self._group is not None
-        task = self._group.create_task(work, name=name)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
+        return hold(self._group.create_task(work, name=name), self._tasks)
 
     async def _end_after(self, drain_s: float) -> None:
         await asyncio.sleep(drain_s)

@@ -25,7 +25,7 @@ from wicketgate.storage.core import DamagedRow
 from wicketgate.storage.process import Process
 from wicketgate.storage.runs import Batch, HeldRun, SharedRuns, Taken
 from wicketgate.storage.store import LOOK_S, MARK_S, Changed, StoreRemoved, StoreUnavailable
-from wicketgate.task_end import end_tasks
+from wicketgate.task_end import end_tasks, hold
 
 log = logging.getLogger("wicketgate.engine")
 
@@ -504,9 +504,7 @@ class StoredJournal:
             self._begin(self._at_last(partial(self._finish, name, live)))
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work, name="rows of runs")
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        hold(asyncio.create_task(work, name="rows of runs"), self._tasks)
 
 
 class _Follower:

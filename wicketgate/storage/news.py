@@ -14,7 +14,7 @@ from typing import Any
 from wicketgate.storage.core import DamagedRow, sound
 from wicketgate.storage.encoding import packed, unpacked
 from wicketgate.storage.store import LOOK_S, Append, Kind, Op, Put, Signal, Store, StoreUnavailable, end_of_log
-from wicketgate.task_end import end_tasks
+from wicketgate.task_end import end_tasks, hold
 
 log = logging.getLogger("wicketgate.storage")
 
@@ -130,9 +130,8 @@ class News:
             self._begin(self._hear[what][0], entry, self._hear[what][1])
 
     def _begin(self, hear: Hear, facts: Facts, turn: asyncio.Lock) -> None:
-        task = asyncio.create_task(self._run(hear, facts, turn), name=f"news: {facts.get('what', 'missed')}")
-        self._hearing.add(task)
-        task.add_done_callback(self._hearing.discard)
+        name = f"news: {facts.get('what', 'missed')}"
+        hold(asyncio.create_task(self._run(hear, facts, turn), name=name), self._hearing)
 
     async def _run(self, hear: Hear, facts: Facts, turn: asyncio.Lock) -> None:
         async with turn:
