@@ -23,6 +23,7 @@ from wicketgate.models.scripted.arguments import (
     known_arguments,
 )
 from wicketgate.models.scripted.wording import in_words
+from wicketgate.results.bulk import read_object
 from wicketgate.results.page import read_page
 
 SIGNATURE = "(Scripted demo model, not an LLM"
@@ -287,6 +288,12 @@ def _read_conversation(messages: Sequence[Message]) -> tuple[str, list[_Step]]:
     return question, steps
 
 
+def _read_object(text: str) -> dict[str, Any]:
+    """The JSON object that *text* holds; otherwise ``{"text": text}``."""
+    value = read_object(text)
+    return {"text": text} if value is None else value
+
+
 def _read_result(tool: str, text: str) -> dict[str, Any]:
     """The answer of a meta-tool: the fields of a failure or a dry run, otherwise those of the page or of the lines."""
     body = _read_object(text)
@@ -302,15 +309,6 @@ def _read_result(tool: str, text: str) -> dict[str, Any]:
             page = read_page(text)
             failed = page.failed or _NOT_RUN.match(text) is not None
             return {"status": "error" if failed else "ok", "summary": page.text, "handles": page.handles}
-
-
-def _read_object(text: str) -> dict[str, Any]:
-    """The JSON object that *text* holds; otherwise ``{"text": text}``."""
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        value = None
-    return value if isinstance(value, dict) else {"text": text}
 
 
 def _words(message: Mapping[str, Any]) -> int:
