@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from app.console.servers import NotPossible
-from wicketgate.catalog.definition_change import definition_digest
+from wicketgate.catalog.definition_change import digest_or_nothing
 from wicketgate.catalog.pins import Declared, Difference, accept, address_of, differences
 from wicketgate.config.lock_file import changing, read_lock, write_lock
 from wicketgate.errors import ConfigError
@@ -120,11 +120,4 @@ def _seen(difference: Difference) -> bool:
 def _digests(listing: Sequence[Any], address: str, name: str) -> set[str]:
     """Those of all definitions of this name; an empty one stands for what cannot be accepted."""
     found = [each for each in listing if isinstance(each, Mapping) and each.get(address) == name]
-    return {_digest(each) for each in found}
-
-
-def _digest(definition: Mapping[str, Any]) -> str:
-    try:
-        return definition_digest(definition)
-    except ValueError:
-        return ""
+    return {digest_or_nothing(each) for each in found}

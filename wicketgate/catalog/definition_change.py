@@ -220,6 +220,14 @@ compact_json: Callable[[object], str] = json.JSONEncoder(sort_keys=True, separat
 """The same spelling, with the errors of ``json.dumps``."""
 
 
+def digest_or_nothing(definition: Mapping[str, Any]) -> str:
+    """As ``definition_digest``; empty for a definition that is not JSON."""
+    try:
+        return definition_digest(definition)
+    except ValueError:
+        return ""
+
+
 def definition_digest(definition: Mapping[str, Any], whole: str | None = None) -> str:
     """SHA-256 of the covered part, as 64 hex digits. Raises ValueError.
 
