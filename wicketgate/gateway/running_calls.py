@@ -277,10 +277,6 @@ _REFUSALS: Mapping[Scope, str] = {
 }
 
 
-def _nothing(call: RunningCall[Any]) -> None:
-    pass
-
-
 class RunningCalls:
     """The calls of a runtime that are under way in tasks of their own, by owner. *now* is a clock in seconds; *new_id*
     gives each call its id, which says nothing. *shares* has the places, where processes count them together. Implements
@@ -297,6 +293,7 @@ class RunningCalls:
         shares: Shares | None = None,
     ) -> None:
         self.limits = limits
+        self.most = limits.most
         self._shares = shares or CountedShares(self.kind, limits.most, limits.per_owner)
         self._leases: dict[RunningCall[Any], Lease] = {}
         self._now = now
@@ -304,13 +301,9 @@ class RunningCalls:
         self._all: set[RunningCall[Any]] = set()
         self._held: dict[tuple[str, str], RunningCall[Any]] = {}
         self._draining = False
-        self.on_drop: Callable[[RunningCall[Any]], None] = _nothing
+        self.on_drop: Callable[[RunningCall[Any]], None] = lambda call: None
         """Called with a held call that is forgotten, because its answer was given or its place is needed."""
         self.refused: dict[Scope, int] = dict.fromkeys(SCOPES, 0)
-
-    @property
-    def most(self) -> int:
-        return self.limits.most
 
     @property
     def held(self) -> int:
