@@ -9,7 +9,7 @@ from typing import Any
 
 from app.console.servers import NotPossible
 from wicketgate.catalog.definition_change import digest_or_nothing
-from wicketgate.catalog.pins import Declared, Difference, accept, address_of, differences
+from wicketgate.catalog.pins import Declared, accept, address_of, differences
 from wicketgate.config.lock_file import changing, read_lock, write_lock
 from wicketgate.errors import ConfigError
 from wicketgate.gate import Gate
@@ -108,13 +108,9 @@ def accept_one(path: Path, declared: Declared, source: str, name: str, digest: s
             raise NotPossible(409, _NOTHING)
         if _digests(declared[source], address_of(source), name) != ({digest} if digest else set()):
             raise NotPossible(409, _DIFFERS)
-        write_lock(path, accept(pins, declared, found, trusted=_seen))
+        # Trusted: one is accepted by its name, by a person who was shown its signs.
+        write_lock(path, accept(pins, declared, found, trusted=lambda difference: True))
     return found[0].kind
-
-
-def _seen(difference: Difference) -> bool:
-    """True: one is accepted by its name, by a person who was shown its signs."""
-    return True
 
 
 def _digests(listing: Sequence[Any], address: str, name: str) -> set[str]:

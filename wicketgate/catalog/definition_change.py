@@ -105,10 +105,6 @@ def _types_kept(old: object, new: object) -> bool:
     return bool(before) and before <= (now | {"integer"} if "number" in now else now)
 
 
-def _nothing_more_required(old: object, new: object) -> bool:
-    return _names(new) <= _names(old)
-
-
 def _names(value: object) -> frozenset[str]:
     names = [value] if isinstance(value, str) else value
     return frozenset(name for name in names if isinstance(name, str)) if isinstance(names, list) else frozenset()
@@ -119,7 +115,7 @@ _WIDENED: Mapping[str, Callable[[object, object], bool]] = {
     "items": _accepts,
     "enum": _values_kept,
     "type": _types_kept,
-    "required": _nothing_more_required,
+    "required": lambda old, new: _names(new) <= _names(old),
 }
 """The keywords that may differ and yet accept what they accepted."""
 

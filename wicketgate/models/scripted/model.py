@@ -122,7 +122,7 @@ def next_move(messages: Sequence[Message], tool_names: Collection[str]) -> Call 
         return INTRODUCTION
     # Otherwise the last answer decides.
     if not steps:
-        return _browse(question)
+        return Call("tool_browse", {"query": question[:MAX_MESSAGE_CHARS]})
     last = steps[-1]
     match last.call.name:
         case "tool_view":
@@ -135,17 +135,13 @@ def next_move(messages: Sequence[Message], tool_names: Collection[str]) -> Call 
             return _after_browse(question, steps)
 
 
-def _browse(question: str) -> Call:
-    return Call("tool_browse", {"query": question[:MAX_MESSAGE_CHARS]})
-
-
 def _after_browse(question: str, steps: Sequence[_Step]) -> Call | str:
     cards = _usable_cards(question, steps)
     if not cards:
         return f"I found no tool for these words. {INTRODUCTION}"
     # A tool whose arguments are known, and all there, before one that has to be asked. But what the message names is
     # never replaced.
-    if not json_arguments(question) and not _is_named(cards[0], question):
+    if not json_arguments(question) and not set(terms(cards[0].name)) <= set(terms(question)):
         for card in cards[:_MOST_TRIED]:
             filling = known_arguments(question, card.name)
             if filling is not None and not filling.missing and card.namespace == cards[0].namespace:
@@ -162,10 +158,6 @@ def _first_call(question: str, card: CardLine) -> Call:
     if known is not None and not known.missing:
         return Call("tool_execute", {"tool_id": card.id, "args": known.arguments})
     return Call("tool_execute", {"tool_id": card.id, "args": dict(_PROBE), "dry_run": True})
-
-
-def _is_named(card: CardLine, question: str) -> bool:
-    return set(terms(card.name)) <= set(terms(question))
 
 
 def _after_execute(question: str, steps: Sequence[_Step], tool_names: Collection[str]) -> Call | str:
