@@ -149,25 +149,19 @@ class _Writing:
         await end_tasks(*self._under_way)
 
 
+@dataclass(eq=False, repr=False)
 class KeyedRuns:
     """Owns the runs with a key. *new_id* makes short ids that do not repeat, so that a later run under the same key
     has other event ids."""
 
-    def __init__(
-        self,
-        engine: Engine,
-        journal: Journal,
-        streams: StreamLimit,
-        detached: DetachedRuns,
-        limits: ResumeLimits,
-        new_id: Callable[[], str],
-    ) -> None:
-        self._engine = engine
-        self._journal = journal
-        self._streams = streams
-        self._detached = detached
-        self._limits = limits
-        self._new_id = new_id
+    _engine: Engine
+    _journal: Journal
+    _streams: StreamLimit
+    _detached: DetachedRuns
+    _limits: ResumeLimits
+    _new_id: Callable[[], str]
+
+    def __post_init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
         self._places: dict[str, Place] = {}
         self._running: set[str] = set()

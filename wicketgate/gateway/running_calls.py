@@ -154,39 +154,29 @@ def _client_of(caller: Caller) -> Caller | None:
     return caller._present if isinstance(caller, AttendedCaller) else caller
 
 
+@dataclass(eq=False, repr=False)
 class RunningCall(Generic[T]):
     """One call in a task of its own. *label* is the id of its tool, *began* seconds on the clock of its owner object,
     *key_id* the key that began it. *request* is what its owner object's user wants to know of it while it runs,
     *door* what the door keeps with it for its client's later requests."""
 
-    def __init__(
-        self,
-        id: str,
-        owner: str,
-        label: str,
-        began: float,
-        task: "asyncio.Task[T]",
-        *,
-        key_id: str = "",
-        caller: AttendedCaller | None = None,
-        request: Any = None,
-        door: Any = None,
-    ) -> None:
-        self.id = id
-        self.owner = owner
-        self.label = label
-        self.began = began
-        self.key_id = key_id
-        self.caller = caller
-        self.request = request
-        self.door = door
+    id: str
+    owner: str
+    label: str
+    began: float
+    _task: "asyncio.Task[T]"
+    key_id: str = ""
+    caller: AttendedCaller | None = None
+    request: Any = None
+    door: Any = None
+
+    def __post_init__(self) -> None:
         self.ended_at: float | None = None
         self.bytes = 0
         """The size of a large result, set before it ends."""
         self.why = "it was cancelled"
         self.given = False
         self._last: Progress | None = None
-        self._task = task
 
     @property
     def progress(self) -> Progress | None:

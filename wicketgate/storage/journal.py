@@ -507,23 +507,18 @@ class StoredJournal:
         hold(asyncio.create_task(work, name="rows of runs"), self._tasks)
 
 
+@dataclass(eq=False, repr=False)
 class _Follower:
     """Implements Follower. *live* is the run if this process has it. *go_elsewhere* gives the signals of a run of
     another process."""
 
-    def __init__(
-        self,
-        runs: SharedRuns,
-        name: str,
-        position: int,
-        live: _Live | None,
-        go_elsewhere: Callable[[], Awaitable[Changed]],
-    ) -> None:
-        self.name = name
-        self.position = position
-        self._runs = runs
-        self._live = live
-        self._go_elsewhere = go_elsewhere
+    _runs: SharedRuns
+    name: str
+    position: int
+    _live: _Live | None
+    _go_elsewhere: Callable[[], Awaitable[Changed]]
+
+    def __post_init__(self) -> None:
         self._changed: Changed | None = None
         self._unavailable = False
 
