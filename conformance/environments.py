@@ -4,6 +4,7 @@ Python packages come by the lock files of ``requirements/``, Node's by those of 
 addresses. Node itself is a Python package. What is there is taken again while its lock file is the same.
 """
 
+import asyncio
 import os
 import re
 import shutil
@@ -12,9 +13,10 @@ import sys
 import tarfile
 import tempfile
 import venv
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 HOME = ROOT / ".venv" / "conformance"
@@ -27,6 +29,15 @@ _EVERYTHING = "mcp_everything_server"
 
 class NotInstalled(Exception):
     """Names what is missing; its cause is on stderr."""
+
+
+def exit_code(run: Coroutine[Any, Any, int]) -> int:
+    """Returns the exit code of *run*, or 2 if a package cannot be had."""
+    try:
+        return asyncio.run(run)
+    except NotInstalled as error:
+        print(error, file=sys.stderr)
+        return 2
 
 
 def python_of(name: str) -> Path:

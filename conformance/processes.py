@@ -3,6 +3,7 @@
 import asyncio
 import json
 import socket
+import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,6 +13,8 @@ from tests.support.ports import free_port
 from tests.support.process import Program, command, program
 from wicketgate.access.identity import hash_key
 
+TIME = {"name": "time", "command": [str(Path(sys.executable).with_name("mcp-server-time"))]}
+"""The tool server that tells the time."""
 KEY = "wg_conformance_0123456789012345678901234567890123"
 _START_S = 40.0
 

@@ -4,22 +4,20 @@ The model is the scripted one behind the API that they expect. Exits 1 if one do
 if a package cannot be had.
 """
 
-import asyncio
 import os
 import shutil
 import sys
 import tempfile
 from pathlib import Path
 
-from conformance.environments import ROOT, NotInstalled, modules_of, node, python_of
-from conformance.processes import KEY, configuration, gate
+from conformance.environments import ROOT, exit_code, modules_of, node, python_of
+from conformance.processes import KEY, TIME, configuration, gate
 from tests.support.ports import free_port
 from tests.support.process import command, program
 
 EXAMPLES = ROOT / "examples" / "agents"
 NOT_RUN = ("__init__.py", "stand_in.py")
 _BOUND_S = 120.0
-_TIME = {"name": "time", "command": [str(Path(sys.executable).with_name("mcp-server-time"))]}
 
 
 def _line(example: Path) -> list[str]:
@@ -47,7 +45,7 @@ async def main() -> int:
     port = free_port()
     with tempfile.TemporaryDirectory() as folder:
         async with (
-            gate(configuration(Path(folder), [_TIME])) as url,
+            gate(configuration(Path(folder), [TIME])) as url,
             program("examples.agents.stand_in", "--port", str(port)) as model,
         ):
             await model.wait_for("running on")
@@ -59,8 +57,4 @@ async def main() -> int:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(asyncio.run(main()))
-    except NotInstalled as error:
-        print(error, file=sys.stderr)
-        sys.exit(2)
+    sys.exit(exit_code(main()))

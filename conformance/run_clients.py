@@ -4,7 +4,6 @@ Exits 1 if a cell failed that ``clients.yml`` does not name, or an entry of it n
 """
 
 import argparse
-import asyncio
 import json
 import sys
 import tempfile
@@ -18,7 +17,7 @@ import yaml
 
 from conformance.columns import COLUMNS, OF_FEATURES, Row, checks
 from conformance.driver import CLIENTS, Failed, driver
-from conformance.environments import NotInstalled, modules_of, node, python_of
+from conformance.environments import exit_code, modules_of, node, python_of
 from conformance.judge import Check, judge, read_expected, stale
 from conformance.processes import KEY, configuration, gate
 from conformance.run_suite import FACES
@@ -144,11 +143,7 @@ def _line(*cells: str) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m conformance.run_clients", description=__doc__)
     parser.add_argument("wanted", nargs="*", default=["*"], help="patterns of rows, such as py2/*/namespaced")
-    try:
-        return asyncio.run(run(parser.parse_args().wanted))
-    except NotInstalled as error:
-        print(error, file=sys.stderr)
-        return 2
+    return exit_code(run(parser.parse_args().wanted))
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ import yaml
 from conformance.accounts import accounts
 from conformance.door import Door
 from conformance.driver import Driver, Failed, driver
-from conformance.environments import NotInstalled, modules_of
+from conformance.environments import exit_code, modules_of
 from conformance.issuer import CAUTIOUS, Issuer, browse, issuer
 from conformance.judge import Check, judge, read_expected, stale
 from conformance.processes import configuration
@@ -348,11 +348,7 @@ def _line(*cells: str) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m conformance.run_logins", description=__doc__)
     parser.add_argument("wanted", nargs="*", default=["*"], help="patterns of rows, such as py2/* or door")
-    try:
-        return asyncio.run(run(parser.parse_args().wanted))
-    except NotInstalled as error:
-        print(error, file=sys.stderr)
-        return 2
+    return exit_code(run(parser.parse_args().wanted))
 
 
 if __name__ == "__main__":

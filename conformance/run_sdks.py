@@ -14,8 +14,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from conformance.environments import HOME, ROOT, NotInstalled, install_project, modules_of, node, npm, python_of
-from conformance.processes import KEY, configuration, gate
+from conformance.environments import HOME, ROOT, exit_code, install_project, modules_of, node, npm, python_of
+from conformance.processes import KEY, TIME, configuration, gate
 from tests.support.process import command
 from wicketgate.access.identity import hash_key
 
@@ -29,7 +29,6 @@ DONE = "\nstop\n"
 
 _Line = list[str | Path]
 _BOUND_S = 300.0
-_TIME = {"name": "time", "command": [str(Path(sys.executable).with_name("mcp-server-time"))]}
 _SLOW = {"name": "slow", "python": "conformance.resting:TOOLS", "cwd": str(ROOT), "timeout_s": 120}
 _ROLES = {"owner": ["careful"], "asker": ["junior"], "lead": ["lead"]}
 _ACCESS = [
@@ -148,7 +147,7 @@ async def main() -> int:
     ]
     with tempfile.TemporaryDirectory() as folder:
         config = configuration(
-            Path(folder), [_TIME, _SLOW], keys=entries, access=_ACCESS, engine={"resume": {"grace_s": 0.5}}
+            Path(folder), [TIME, _SLOW], keys=entries, access=_ACCESS, engine={"resume": {"grace_s": 0.5}}
         )
         try:
             await _generate(work)
@@ -163,8 +162,4 @@ async def main() -> int:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(asyncio.run(main()))
-    except NotInstalled as error:
-        print(error, file=sys.stderr)
-        sys.exit(2)
+    sys.exit(exit_code(main()))

@@ -18,7 +18,7 @@ from typing import Any
 import yaml
 
 from conformance.adapter import serving_adapter
-from conformance.environments import NotInstalled, everything_server
+from conformance.environments import everything_server, exit_code
 from conformance.judge import Check, Found, Verdict, judge, read_expected, stale
 from conformance.logins import OF_LOGINS
 from conformance.names import Names
@@ -199,11 +199,7 @@ def main() -> int:
     parser.add_argument(
         "wanted", nargs="*", default=["*"], help="patterns of targets, such as server/sdk-2/namespaced/*"
     )
-    try:
-        return asyncio.run(run(parser.parse_args().wanted))
-    except NotInstalled as error:
-        print(error, file=sys.stderr)
-        return 2
+    return exit_code(run(parser.parse_args().wanted))
 
 
 if __name__ == "__main__":

@@ -94,7 +94,8 @@ class AuthGuard:
             page = self._page_without_key(scope) if credential is None else None
             if page is not None:
                 return await page(scope, receive, send)
-            return await self._refuse(outcome, path, send, presented=_presented(scope))
+            presented = any(key == b"authorization" for key, _ in scope["headers"])
+            return await self._refuse(outcome, path, send, presented=presented)
         # The identity, for the routes.
         headers.append((b"x-actor-id", outcome.actor.encode("latin-1")))
         headers.append((b"x-actor-permissions", ",".join(outcome.permissions).encode("latin-1")))
@@ -153,10 +154,6 @@ def _is_local(scope: Scope) -> bool:
     except ValueError:
         return False
     return unmapped(address).is_loopback
-
-
-def _presented(scope: Scope) -> bool:
-    return any(key == b"authorization" for key, _ in scope["headers"])
 
 
 def _is_identity(header: bytes) -> bool:

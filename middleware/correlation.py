@@ -8,6 +8,7 @@ The id is that of ``X-Correlation-ID`` if it is well formed, otherwise a new one
 import logging
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from starlette.types import Scope
 
@@ -23,18 +24,13 @@ def write_by_logging(log: logging.Logger, message: str, fields: Mapping[str, obj
     log.info("%s", message, extra={"fields": fields})
 
 
+@dataclass(eq=False, repr=False)
 class AccessLog:
     """*measure* gets path, status (0 for no answer) and the seconds until the answer began; *write* each line."""
 
-    def __init__(
-        self,
-        new_id: Callable[[], str],
-        measure: Callable[[str, int, float], None] = lambda *_: None,
-        write: Callable[[logging.Logger, str, Mapping[str, object]], None] = write_by_logging,
-    ) -> None:
-        self._new_id = new_id
-        self._measure = measure
-        self._write = write
+    _new_id: Callable[[], str]
+    _measure: Callable[[str, int, float], None] = lambda *_: None
+    _write: Callable[[logging.Logger, str, Mapping[str, object]], None] = write_by_logging
 
     def begin(self, scope: Scope) -> float:
         """Puts the current id into ``scope["state"]["correlation_id"]``. Returns the time, for ``end``. The context is

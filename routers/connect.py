@@ -8,6 +8,7 @@ browser comes back. All addresses are built from ``server.public_url``.
 import logging
 import secrets
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
 from urllib.parse import parse_qsl, quote, urlsplit
@@ -77,32 +78,24 @@ class _Cookies:
         answer.delete_cookie(name, path="/", secure=self._secure, httponly=True, samesite="lax")
 
 
+@dataclass(eq=False, repr=False)
 class ConnectPages:
     """Answers the requests of browsers. *has_keys* says whether callers with keys are served."""
 
     open_under = ("/connect/", "/login/", DOCUMENTS)
     """The paths below which no credential is asked for: browsers and issuers send none."""
 
-    def __init__(
-        self,
-        logins: UserLogins,
-        browsers: BrowserLogins,
-        id_tokens: KeptIdTokens,
-        authenticator: Authenticator,
-        audit: AuditEvents,
-        tries: LoginTries,
-        has_keys: Callable[[], bool],
-        server_host: Callable[[str], str],
-    ) -> None:
-        self._logins = logins
-        self._browsers = browsers
-        self._id_tokens = id_tokens
-        self._authenticator = authenticator
-        self._audit = audit
-        self._tries = tries
-        self._has_keys = has_keys
-        self._server_host = server_host
-        self._url = logins.public_url
+    _logins: UserLogins
+    _browsers: BrowserLogins
+    _id_tokens: KeptIdTokens
+    _authenticator: Authenticator
+    _audit: AuditEvents
+    _tries: LoginTries
+    _has_keys: Callable[[], bool]
+    _server_host: Callable[[str], str]
+
+    def __post_init__(self) -> None:
+        self._url = self._logins.public_url
         own = urlsplit(self._url)
         self._own_host, self.origin = own.netloc, f"{own.scheme}://{own.netloc}"
         self._cookies = _Cookies(self._url)

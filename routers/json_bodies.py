@@ -9,6 +9,7 @@ from fastapi.responses import JSONResponse
 
 from app.json_body import TooManyValues, read_counted, read_short
 from routers.refusals import Refused, refuse
+from wicketgate.results.bulk import read_object
 
 TEXT: Mapping[str, Any] = {"type": "string"}
 OBJECT: Mapping[str, Any] = {"type": "object", "additionalProperties": True}
@@ -50,23 +51,17 @@ class SurrogateJson(JSONResponse):
 async def json_object(request: Request) -> dict[str, Any]:
     """The object in the body. Raises Refused for any other body."""
     try:
-        body = json.loads(await read_counted(request.receive))
+        body = read_object(await read_counted(request.receive))
     except TooManyValues as error:
         raise Refused(refuse(413, "payload_too_large", str(error))) from None
-    except (ValueError, RecursionError):
-        body = None
-    if isinstance(body, dict):
-        return body
-    raise Refused(refuse(400, "invalid_request", "Request body must be a JSON object"))
+    if body is None:
+        raise Refused(refuse(400, "invalid_request", "Request body must be a JSON object"))
+    return body
 
 
 async def short_object(request: Request, most_bytes: int) -> dict[str, Any]:
     """The object in a body of a few bytes; an empty one for any other body."""
-    try:
-        body = json.loads(await read_short(request.receive, most_bytes) or b"")
-    except (ValueError, RecursionError):
-        return {}
-    return body if isinstance(body, dict) else {}
+    return read_object(await read_short(request.receive, most_bytes) or b"") or {}
 
 
 def number_in(text: str) -> int | None:

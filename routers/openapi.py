@@ -20,6 +20,7 @@ from pydantic_core.core_schema import WithDefaultSchema
 
 from routers.engine import CHOICES, KEY, LAST_EVENT_ID, ON_DISCONNECT
 from routers.engine import PATH as CHAT_PATH
+from routers.json_bodies import TEXT
 from wicketgate.engine.contract import ChatRequest
 from wicketgate.log_text import CORRELATION_ID, HEADER
 
@@ -163,6 +164,10 @@ def _event_name(event: str) -> str:
     return "".join(word.capitalize() for word in event.split("-")) + "Event"
 
 
+def _header(name: str, schema: Mapping[str, Any], description: str) -> dict[str, Any]:
+    return {"name": name, "in": "header", "required": False, "schema": dict(schema), "description": description}
+
+
 def _refusal(description: str) -> dict[str, Any]:
     return {"description": description, "content": {"application/json": {"schema": _ref("Refusal")}}}
 
@@ -222,6 +227,7 @@ _EVENT_DATA: dict[str, Any] = {
     ),
 }
 
+_ID = {"type": "string", "pattern": f"^{CORRELATION_ID.pattern}$"}
 _CHAT: dict[str, Any] = {
     "operationId": "engineChat",
     "tags": ["chat"],
@@ -232,34 +238,14 @@ _CHAT: dict[str, Any] = {
     "effect.",
     "x-fern-streaming": {"format": "sse"},
     "parameters": [
-        {
-            "name": HEADER,
-            "in": "header",
-            "required": False,
-            "schema": {"type": "string", "pattern": f"^{CORRELATION_ID.pattern}$"},
-            "description": "If given, it must equal metadata.correlation_id.",
-        },
-        {
-            "name": KEY,
-            "in": "header",
-            "required": False,
-            "schema": {"type": "string", "pattern": f"^{CORRELATION_ID.pattern}$"},
-            "description": "One run for one key. The same request again reads the same run; its events have ids.",
-        },
-        {
-            "name": LAST_EVENT_ID,
-            "in": "header",
-            "required": False,
-            "schema": {"type": "string"},
-            "description": f"With {KEY}: go on behind this event of the run.",
-        },
-        {
-            "name": ON_DISCONNECT,
-            "in": "header",
-            "required": False,
-            "schema": {"type": "string", "enum": list(CHOICES)},
-            "description": f"With {KEY}: what becomes of the run when nobody reads it.",
-        },
+        _header(HEADER, _ID, "If given, it must equal metadata.correlation_id."),
+        _header(KEY, _ID, "One run for one key. The same request again reads the same run; its events have ids."),
+        _header(LAST_EVENT_ID, TEXT, f"With {KEY}: go on behind this event of the run."),
+        _header(
+            ON_DISCONNECT,
+            {"type": "string", "enum": list(CHOICES)},
+            f"With {KEY}: what becomes of the run when nobody reads it.",
+        ),
     ],
     "requestBody": {"required": True, "content": {"application/json": {"schema": _ref("ChatRequest")}}},
     "responses": {

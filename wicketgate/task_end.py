@@ -1,8 +1,11 @@
 """The end of background tasks, and of blocks, which comes even if a library has swallowed their cancellation."""
 
 import asyncio
+from collections.abc import Iterable
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
+
+T = TypeVar("T")
 
 _AGAIN_S = 0.5
 
@@ -11,18 +14,34 @@ AGAIN_S = 5.0
 be broken off."""
 
 
-async def end_tasks(*tasks: "asyncio.Task[Any]") -> None:
-    """Cancel *tasks* and wait until they have ended, whatever with.
+async def end_tasks(*tasks: "asyncio.Task[Any] | None") -> None:
+    """Cancel *tasks* and wait until they have ended, whatever with. One that is None was never begun.
 
     They are cancelled again while they go on: on Python 3.11 a cancellation that comes while a client connects or sends
     may get lost (``asyncio.wait_for``). So this is for tasks that have nothing to finish.
     """
-    pending = {task for task in tasks if not task.done()}
+    begun = [task for task in tasks if task is not None]
+    pending = {task for task in begun if not task.done()}
     while pending:
         for task in pending:
             task.cancel()
         _, pending = await asyncio.wait(pending, timeout=_AGAIN_S)
-    await asyncio.gather(*tasks, return_exceptions=True)
+    await asyncio.gather(*begun, return_exceptions=True)
+
+
+async def cancel_all(tasks: "Iterable[asyncio.Task[Any]]") -> None:
+    """Cancels each of *tasks* once, and waits until all have ended: they may have something to finish."""
+    cancelled = list(tasks)
+    for task in cancelled:
+        task.cancel()
+    await asyncio.gather(*cancelled, return_exceptions=True)
+
+
+def hold(task: "asyncio.Task[T]", tasks: "set[asyncio.Task[Any]]") -> "asyncio.Task[T]":
+    """Keeps *task* among *tasks* until it ends: the event loop itself keeps no task from being collected."""
+    tasks.add(task)
+    task.add_done_callback(tasks.discard)
+    return task
 
 
 class EndableBlock:

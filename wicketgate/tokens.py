@@ -61,7 +61,8 @@ def truncate(text: str, budget_tokens: int, tokens: TokenCounter) -> str:
 
 
 def _sentences(text: str, encoded: list[int], budget_tokens: int, tokens: TokenCounter) -> str | None:
-    covered = _chars(encoded[:budget_tokens], tokens)
+    # As many whole characters as these tokens cover.
+    covered = len(tokens.decode(encoded[:budget_tokens]).decode("utf-8", "ignore"))
     # A run of punctuation is encoded as one piece, so a prefix of it can take fewer tokens than the piece so far.
     end = covered
     while end < min(len(text), covered + _MAX_TOKEN_CHARS) and not (text[end].isspace() or text[end].isalnum()):
@@ -87,11 +88,6 @@ def _hard_cut(text: str, budget_tokens: int, tokens: TokenCounter) -> str:
     while best and tokens.count(text[:best].rstrip() + ELLIPSIS) > budget_tokens:
         best -= 1
     return text[:best].rstrip() + ELLIPSIS
-
-
-def _chars(encoded: list[int], tokens: TokenCounter) -> int:
-    """The number of whole characters that these tokens cover."""
-    return len(tokens.decode(encoded).decode("utf-8", "ignore"))
 
 
 SHIPPED_TABLE = Path(__file__).with_name("cl100k_base.tiktoken.gz")

@@ -18,6 +18,7 @@ import click
 from app.clients import KnownClient
 from app.commands.connect_entry import KEY_VARIABLE, ReachedGate, StartedGate
 from wicketgate.config.settings import Settings
+from wicketgate.config.settings.base import is_web_url
 from wicketgate.config.settings_file import load_settings
 from wicketgate.errors import ConfigError
 
@@ -173,12 +174,8 @@ def gate_to_reach(
         raise click.UsageError(
             f"the file of {client.title} accepts only programs to start, and ignores URLs; omit --url"
         )
-    try:
-        parts = urlsplit(url)
-        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        usable = False
-    if not usable or parts.username or parts.password or parts.query or parts.fragment:
+    parts = urlsplit(url) if is_web_url(url) else None
+    if parts is None or parts.username or parts.password or parts.query or parts.fragment:
         raise click.UsageError("--url must be like http://127.0.0.1:8080, without a user, a query or a fragment")
     path = parts.path.rstrip("/") or "/mcp"
     if face is not None:

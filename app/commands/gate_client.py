@@ -4,7 +4,6 @@ Both ways offer the same: calls of meta-tools, and the events of a chat.
 """
 
 import asyncio
-import json
 import secrets
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
@@ -24,6 +23,7 @@ from wicketgate.net import HttpClient, make_http_client
 from wicketgate.net.outgoing import shown_origin, trouble_of
 from wicketgate.net.sse import SseDecoder
 from wicketgate.ports import CallContext, session_key
+from wicketgate.results.bulk import read_object
 
 _CONNECT_S = 10.0
 _ANSWER_S = 30.0
@@ -215,11 +215,8 @@ def _short(tool_id: str) -> str:
 
 
 def _data(text: bytes) -> Mapping[str, Any]:
-    try:
-        data = json.loads(text)
-    except ValueError:
-        data = None
-    if not isinstance(data, dict):
+    data = read_object(text)
+    if data is None:
         raise ConfigError("the answer is not that of a Wicketgate engine; is --url right?")
     return data
 
@@ -229,11 +226,7 @@ def _reply(response: httpx.Response) -> Mapping[str, Any]:
     text = response.text
     if response.headers.get("content-type", "").startswith("text/event-stream"):
         text = next((line[5:] for line in reversed(text.splitlines()) if line.startswith("data:")), "")
-    try:
-        reply = json.loads(text)
-    except ValueError:
-        reply = None
-    return reply if isinstance(reply, dict) else {}
+    return read_object(text) or {}
 
 
 def _agreed(response: httpx.Response) -> Mapping[str, Any]:

@@ -11,12 +11,12 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeGuard
-from urllib.parse import urlsplit
 
 from pydantic import ValidationError
 
 from app.commands.import_tools import ALL_TOOLS, ToolChoice, from_lists
 from app.commands.import_variables import Values, Variables, between_references
+from wicketgate.config.client_entries import path_of
 from wicketgate.config.settings import UpstreamSettings
 
 _URLS = ("url", "serverUrl", "httpUrl")
@@ -290,7 +290,7 @@ class _EntryReader:
         elif kind in _NO_KIND and self._means_sse(url):
             settings["transport"] = "sse"
             self.notes.append("read as the older SSE transport, as this client does if there is no type")
-        elif kind in _NO_KIND and _path(url).rstrip("/").endswith("/sse"):
+        elif kind in _NO_KIND and path_of(url).endswith("/sse"):
             settings["transport"] = "sse"
             self.notes.append("read as the older SSE transport, because its url ends in /sse")
         elif kind not in _HTTP | _NO_KIND:
@@ -329,7 +329,7 @@ class _EntryReader:
         """Cline takes a server without a type for one of the older kind. So does Gemini CLI with *url*, whose newer
         versions try both."""
         if self._client == "gemini":
-            return self._entry.get("httpUrl") is None and not _path(url).rstrip("/").endswith("/mcp")
+            return self._entry.get("httpUrl") is None and not path_of(url).endswith("/mcp")
         return self._client == "cline"
 
     def _forwarded(self) -> list[str]:
@@ -371,13 +371,6 @@ def _shown(name: str) -> str:
 
 def _text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _path(url: str) -> str:
-    try:
-        return urlsplit(url).path
-    except ValueError:
-        return ""
 
 
 def _split(command: str) -> list[str]:

@@ -6,6 +6,7 @@ A wrong guess costs the user one variable. A secret that is missed gets into a f
 import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from urllib.parse import unquote
 
 from wicketgate.config.settings import SECRET_NAME
@@ -245,20 +246,18 @@ _ENV_FLAGS = frozenset({"-e", "--env"})
 _SCHEME = re.compile(r"((?:bearer|basic|token|apikey)\s+)(\S+)", re.IGNORECASE)
 
 
+@dataclass(eq=False, repr=False)
 class Values:
     """Writes the values of the server *name*. With *optional*, a variable that is not set is empty.
 
     What has no equivalent gets one of *notes*.
     """
 
-    def __init__(
-        self, name: str, variables: Variables, notes: list[str], inputs: Mapping[str, str], *, optional: bool
-    ) -> None:
-        self._name = name
-        self._inputs = inputs
-        self._variables = variables
-        self._notes = notes
-        self._optional = optional
+    _name: str
+    _variables: Variables
+    _notes: list[str]
+    _inputs: Mapping[str, str]
+    optional: bool
 
     def words(self, words: list[str]) -> list[str]:
         """The words of a command without secrets: those after ``--token``, in ``--token=``, ``-e TOKEN=``,
@@ -345,7 +344,7 @@ class Values:
 
     def _secret(self, value: str, wanted: str, description: str) -> str:
         about = f"{description} of {self._name}"
-        return self._variables.secret(value, wanted, self._name, about, optional=self._optional)
+        return self._variables.secret(value, wanted, self._name, about, optional=self.optional)
 
     def translate(self, text: str) -> str:
-        return self._variables.translate(text, self._notes, self._inputs, optional=self._optional)
+        return self._variables.translate(text, self._notes, self._inputs, optional=self.optional)

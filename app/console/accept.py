@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from app.console.servers import NotPossible
-from wicketgate.catalog.definition_change import definition_digest
-from wicketgate.catalog.pins import Declared, Difference, accept, address_of, differences
+from wicketgate.catalog.definition_change import digest_or_nothing
+from wicketgate.catalog.pins import Declared, accept, address_of, differences
 from wicketgate.config.lock_file import changing, read_lock, write_lock
 from wicketgate.errors import ConfigError
 from wicketgate.gate import Gate
@@ -108,23 +108,12 @@ def accept_one(path: Path, declared: Declared, source: str, name: str, digest: s
             raise NotPossible(409, _NOTHING)
         if _digests(declared[source], address_of(source), name) != ({digest} if digest else set()):
             raise NotPossible(409, _DIFFERS)
-        write_lock(path, accept(pins, declared, found, trusted=_seen))
+        # Trusted: one is accepted by its name, by a person who was shown its signs.
+        write_lock(path, accept(pins, declared, found, trusted=lambda difference: True))
     return found[0].kind
-
-
-def _seen(difference: Difference) -> bool:
-    """True: one is accepted by its name, by a person who was shown its signs."""
-    return True
 
 
 def _digests(listing: Sequence[Any], address: str, name: str) -> set[str]:
     """Those of all definitions of this name; an empty one stands for what cannot be accepted."""
     found = [each for each in listing if isinstance(each, Mapping) and each.get(address) == name]
-    return {_digest(each) for each in found}
-
-
-def _digest(definition: Mapping[str, Any]) -> str:
-    try:
-        return definition_digest(definition)
-    except ValueError:
-        return ""
+    return {digest_or_nothing(each) for each in found}

@@ -1,7 +1,7 @@
 """The audit as a caller may read it: what is kept in memory, then what the audit database has (OPS-246 to OPS-248)."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
@@ -10,7 +10,6 @@ from typing import Any, Literal
 from app.console.live import Readable, name_of
 from wicketgate.gate import Gate
 from wicketgate.gateway.audit import AuditRecord
-from wicketgate.gateway.traffic import Kept
 from wicketgate.storage.audit_file import fields
 from wicketgate.storage.audit_read import NotRead, Row, Wanted, timestamp
 
@@ -110,7 +109,8 @@ async def list_calls(gate: Gate, filters: Filters, cursor: str, limit: int, read
         return {"calls": [], "next_cursor": None, "older": "none"}
     shown: list[dict[str, Any]] = []
     if before is None:
-        kept = list(islice(_fitting(gate.records.traffic.records(in_memory), filters), limit + 1))
+        fitting = (kept for kept in gate.records.traffic.records(in_memory) if filters.fits(kept.record))
+        kept = list(islice(fitting, limit + 1))
         shown = [_of_record(each.record) for each in kept[:limit]]
         if len(kept) > limit:
             return {"calls": shown, "next_cursor": f"m{kept[limit - 1].number}", "older": "memory"}
@@ -167,10 +167,6 @@ def _known(gate: Gate) -> tuple[frozenset[str], float | None]:
 
 def _mark(at: str, operation: str, call_id: str) -> str:
     return f"{operation} {call_id or at}"
-
-
-def _fitting(records: Iterator[Kept], filters: Filters) -> Iterator[Kept]:
-    return (kept for kept in records if filters.fits(kept.record))
 
 
 def _read_cursor(cursor: str) -> tuple[int | None, tuple[str, str] | None]:

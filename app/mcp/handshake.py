@@ -5,6 +5,7 @@ ended here. What a request must be like to be taken at all is what the SDK asks 
 """
 
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -55,18 +56,15 @@ _TAKES_NO_ANSWER = Fault(
 _TAKES_NO_STREAM = Fault(INVALID_REQUEST, "Not Acceptable: Client must accept text/event-stream")
 
 
+@dataclass(eq=False, repr=False)
 class HandshakeEndpoint:
     """*need_sdk* returns the SDK's side of the door when it can serve. *streams* are shared among actors."""
 
-    def __init__(
-        self,
-        sessions: LiveSessions,
-        need_sdk: Callable[[], "Awaitable[SdkSide]"],
-        streams: Shares,
-    ) -> None:
-        self._sessions = sessions
-        self._need_sdk = need_sdk
-        self._streams = streams
+    _sessions: LiveSessions
+    _need_sdk: Callable[[], "Awaitable[SdkSide]"]
+    _streams: Shares
+
+    def __post_init__(self) -> None:
         self._open: set[anyio.CancelScope] = set()
         self._ended = False
 

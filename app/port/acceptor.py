@@ -11,6 +11,7 @@ import socket
 from collections.abc import Callable
 
 from app.port.connections import Connections
+from wicketgate.task_end import hold
 
 log = logging.getLogger("wicketgate.http")
 
@@ -93,9 +94,7 @@ class Acceptor:
                     self._wait_for_files(error)
                     return
                 continue  # an error of one connection, which has gone again
-            opening = self._loop.create_task(self._open(connection))
-            self._opening.add(opening)
-            opening.add_done_callback(self._opening.discard)
+            hold(self._loop.create_task(self._open(connection)), self._opening)
 
     async def _open(self, connection: socket.socket) -> None:
         try:

@@ -5,7 +5,6 @@ A token that was verified before is looked up, which costs little more than its 
 """
 
 import asyncio
-import json
 import logging
 from base64 import b64encode
 from collections import Counter, OrderedDict
@@ -33,6 +32,7 @@ from wicketgate.access.signed_headers import TrustedGateway
 from wicketgate.net import HttpClient, fetch
 from wicketgate.net.addresses import network_of
 from wicketgate.net.outgoing import TOO_SLOW, trouble_of
+from wicketgate.results.bulk import read_object
 
 _MOST_AT_ONCE = 16
 MOST_WAITING = 512
@@ -97,11 +97,8 @@ class Introspector:
         if reply.status != 200 or reply.cut:
             # A 401 is about our own credential, so it says nothing of the token.
             raise IssuerAway(f"introspection: status {reply.status}" if not reply.cut else "introspection: too long")
-        try:
-            claims = json.loads(reply.body)
-        except (ValueError, RecursionError):
-            claims = None
-        if not isinstance(claims, dict):
+        claims = read_object(reply.body)
+        if claims is None:
             raise IssuerAway("introspection: the answer is no JSON object")
         return claims
 

@@ -9,6 +9,7 @@ from wicketgate.access.identity import CallersToken
 from wicketgate.access.issuer import TokenRefused
 from wicketgate.access.issuers import KEPT_S, Issuers
 from wicketgate.access.key_sets import AGAIN_S, IssuerAway
+from wicketgate.task_end import cancel_all
 
 log = logging.getLogger("wicketgate.access")
 
@@ -60,7 +61,4 @@ class TokenWatch:
 
     async def aclose(self) -> None:
         """Ends what is under way."""
-        tasks = list(self._tasks.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancel_all(self._tasks.values())

@@ -105,10 +105,6 @@ def _types_kept(old: object, new: object) -> bool:
     return bool(before) and before <= (now | {"integer"} if "number" in now else now)
 
 
-def _nothing_more_required(old: object, new: object) -> bool:
-    return _names(new) <= _names(old)
-
-
 def _names(value: object) -> frozenset[str]:
     names = [value] if isinstance(value, str) else value
     return frozenset(name for name in names if isinstance(name, str)) if isinstance(names, list) else frozenset()
@@ -119,7 +115,7 @@ _WIDENED: Mapping[str, Callable[[object, object], bool]] = {
     "items": _accepts,
     "enum": _values_kept,
     "type": _types_kept,
-    "required": _nothing_more_required,
+    "required": lambda old, new: _names(new) <= _names(old),
 }
 """The keywords that may differ and yet accept what they accepted."""
 
@@ -218,6 +214,14 @@ def canonical(value: object) -> str:
 
 compact_json: Callable[[object], str] = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 """The same spelling, with the errors of ``json.dumps``."""
+
+
+def digest_or_nothing(definition: Mapping[str, Any]) -> str:
+    """As ``definition_digest``; empty for a definition that is not JSON."""
+    try:
+        return definition_digest(definition)
+    except ValueError:
+        return ""
 
 
 def definition_digest(definition: Mapping[str, Any], whole: str | None = None) -> str:

@@ -185,7 +185,7 @@ class _Entry:
         if "sse" in kinds:
             self._entry["transport"] = "sse"
         url = self._entry.get("url")
-        if not given and self._name is not None and isinstance(url, str) and _path(url).rstrip("/").endswith("/sse"):
+        if not given and self._name is not None and isinstance(url, str) and path_of(url).endswith("/sse"):
             self._entry["transport"] = "sse"  # clients without a word for the transport find out in the same way
 
     def _switch(self) -> None:
@@ -207,8 +207,9 @@ def _one_text(command: str) -> str:
     return f"one text with blanks is not split into words; write a list: [{', '.join([shown, *['...'] * len(others)])}]"
 
 
-def _path(url: str) -> str:
+def path_of(url: str) -> str:
+    """The path of *url*, without a slash at its end."""
     try:
-        return urlsplit(url).path
+        return urlsplit(url).path.rstrip("/")
     except ValueError:
         return ""

@@ -5,12 +5,11 @@ import fcntl
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
-from wicketgate.catalog.definition_change import definition_digest
+from wicketgate.catalog.definition_change import digest_or_nothing
 from wicketgate.catalog.pins import Pin, PinPolicy, Pins
 from wicketgate.config.settings import PinSettings
 from wicketgate.config.settings_file import unshared
@@ -110,7 +109,7 @@ def _read_pins(path: Path, server: str, tools: object) -> dict[str, Pin]:
 def _read_pin(path: Path, tool: str, entry: object) -> Pin:
     match entry:
         case {"sha256": str(sha256), "definition": dict(definition), **rest} if _SHA256.fullmatch(sha256):
-            if _digest(definition) != sha256:
+            if digest_or_nothing(definition) != sha256:
                 raise ConfigError(
                     f"The lock file {path}: the definition of {tool} is not the one that was accepted. "
                     "Take the file from version control again, or remove it and run: wicketgate lock"
@@ -118,10 +117,3 @@ def _read_pin(path: Path, tool: str, entry: object) -> Pin:
             return Pin(sha256, definition, trusted=rest.get("trusted") is True)
         case _:
             raise ConfigError(f"The lock file {path} was not written by wicketgate lock: {tool}")
-
-
-def _digest(definition: Mapping[str, Any]) -> str:
-    try:
-        return definition_digest(definition)
-    except ValueError:
-        return ""

@@ -49,24 +49,19 @@ class Changes:
     waiting: tuple[str, ...] = ()
 
 
+@dataclass(eq=False, repr=False)
 class Applied:
     """*settings* are those in force. A setting that waits for a restart keeps its old value there, and is named in
     *waiting*. *switched* are the upstreams that are enabled or disabled otherwise than the configuration says, until it
     is read again (OPS-243)."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        runtime: ProxyRuntime,
-        fleet: MultiplexUpstream,
-        lifecycle: Lifecycle,
-        make: MakeMember,
-    ) -> None:
-        self.settings = settings
-        self._runtime = runtime
-        self._fleet = fleet
-        self._lifecycle = lifecycle
-        self._make = make
+    settings: Settings
+    _runtime: ProxyRuntime
+    _fleet: MultiplexUpstream
+    _lifecycle: Lifecycle
+    _make: MakeMember
+
+    def __post_init__(self) -> None:
         self._steps: list[Callable[[Settings], None]] = []
         # Unlike that of asyncio, not bound to the event loop where it was first waited for.
         self._one_at_a_time = anyio.Lock()

@@ -25,7 +25,7 @@ from wicketgate.engine.loop import Engine
 from wicketgate.log_text import correlation_id
 from wicketgate.models.provider import Usage
 from wicketgate.ports import NO_META
-from wicketgate.task_end import end_tasks
+from wicketgate.task_end import cancel_all, end_tasks, hold
 
 log = logging.getLogger("wicketgate.engine")
 
@@ -149,25 +149,19 @@ class _Writing:
         await end_tasks(*self._under_way)
 
 
+@dataclass(eq=False, repr=False)
 class KeyedRuns:
     """Owns the runs with a key. *new_id* makes short ids that do not repeat, so that a later run under the same key
     has other event ids."""
 
-    def __init__(
-        self,
-        engine: Engine,
-        journal: Journal,
-        streams: StreamLimit,
-        detached: DetachedRuns,
-        limits: ResumeLimits,
-        new_id: Callable[[], str],
-    ) -> None:
-        self._engine = engine
-        self._journal = journal
-        self._streams = streams
-        self._detached = detached
-        self._limits = limits
-        self._new_id = new_id
+    _engine: Engine
+    _journal: Journal
+    _streams: StreamLimit
+    _detached: DetachedRuns
+    _limits: ResumeLimits
+    _new_id: Callable[[], str]
+
+    def __post_init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
         self._places: dict[str, Place] = {}
         self._running: set[str] = set()
@@ -233,15 +227,11 @@ class KeyedRuns:
 
     async def aclose(self) -> None:
         """Cancel the runs that are left. Their streams are over by now, or have no reader."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await cancel_all(self._tasks)
         await self._journal.aclose()
 
     def _begin(self, run: Coroutine[Any, Any, None], run_id: str) -> None:
-        task = asyncio.create_task(run, name=f"run {run_id}")
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        hold(asyncio.create_task(run, name=f"run {run_id}"), self._tasks)
 
     async def _claim(self, name: str, digest: str, owner: str, resumption: Resumption, first: bytes) -> Claim:
         if resumption.last_event_id is None:

@@ -90,28 +90,21 @@ class LoopGuard:
                     self.note(made, message["content"])
 
 
+@dataclass(eq=False, repr=False)
 class ToolRounds:
     """Runs the tools of one stream. *cost* sums the tokens of its calls; *waiting* is true once one waits for the
     owner, *connecting* once one waits for a login of its caller, *out_of_order* once one failed for a reason that fails
     every other too."""
 
-    def __init__(
-        self,
-        surface: ModelSurface,
-        context: CallContext,
-        limits: EngineLimits,
-        interruption: Interruption,
-        guard: LoopGuard,
-        standing: Standing = always_good,
-        claim: ClaimCall | None = None,
-    ) -> None:
-        self._surface = surface
-        self._context = context
-        self._limits = limits
-        self._interruption = interruption
-        self._guard = guard
-        self._standing = standing
-        self._claim = claim
+    _surface: ModelSurface
+    _context: CallContext
+    _limits: EngineLimits
+    _interruption: Interruption
+    _guard: LoopGuard
+    _standing: Standing = always_good
+    _claim: ClaimCall | None = None
+
+    def __post_init__(self) -> None:
         self.cost = TokenCost()
         self.waiting = False
         self.connecting = False

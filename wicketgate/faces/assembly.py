@@ -16,7 +16,7 @@ from wicketgate.faces.namespaced import NamespacedFace
 from wicketgate.faces.namespaced_offers import NamespacedOffers
 from wicketgate.faces.operations import Operations
 from wicketgate.faces.registry import RegistryFace
-from wicketgate.faces.surface import MAX_ALWAYS, Offers, ResultForm, SurfaceResult, SurfaceTool, ToolSurface
+from wicketgate.faces.surface import MAX_ALWAYS, ResultForm, SurfaceResult, SurfaceTool, ToolSurface
 from wicketgate.faces.transparent import TransparentFace
 from wicketgate.fleet.features import FeatureFleet, Features
 from wicketgate.fleet.member import MultiplexUpstream
@@ -77,7 +77,7 @@ class Face:
     instructions: str
     running: RunningCalls
     may_still_use: Callable[[str, Identity], bool]
-    offers: Offers | None = None
+    offers: NamespacedOffers | None = None
     kept: KeptCalls | None = None
     result_form: ResultForm = "both"
 

@@ -105,7 +105,7 @@ MAX_NAMED = 40
 
 
 ReadResource = Callable[[Mapping[str, Any], CallContext], Awaitable[Mapping[str, Any]]]
-"""As ``Offers.read_resource``."""
+"""As ``NamespacedOffers.read_resource``."""
 
 
 class GatewayFace:

@@ -58,7 +58,8 @@ _YIELDED = 1_000
 
 
 class NamespacedOffers:
-    """Implements Offers over the servers whose tools *face* shows."""
+    """The things besides tools of the servers whose tools *face* shows, in MCP wire JSON. The methods raise Refusal,
+    and InputRequired if a server has a question."""
 
     def __init__(self, face: NamespacedFace, fleet: FeatureFleet, runtime: ProxyRuntime, introduction: str) -> None:
         """*introduction* opens the instructions."""
@@ -72,9 +73,11 @@ class NamespacedOffers:
         self._skills = NamespacedSkills(fleet, self._screening, runtime)
 
     def missing(self, context: CallContext) -> Mapping[str, str]:
+        """By server, the reason that some of its tools are not listed."""
         return self._face.missing(context)
 
     def offered(self, offer: Offer) -> bool:
+        """True if any server has it, or may have it once it is connected."""
         support = self._fleet.support().values()
         return any(one is None or getattr(one, offer) for one in support)
 
@@ -192,6 +195,7 @@ class NamespacedOffers:
             return {"completion": {"values": []}}
 
     async def subscribe(self, uri: str, context: CallContext) -> Callable[[], None]:
+        """Subscribe to changes of a resource. Call the returned function once to unsubscribe."""
         routed = await self._routed("resources/subscribe", {"uri": uri}, "resources", context)
         server, own_uri, actor = routed.target_server, routed.request.name, context.identity.actor
         try:
@@ -214,10 +218,13 @@ class NamespacedOffers:
         return release
 
     def may_follow(self, uri: str, context: CallContext) -> bool:
+        """True if a caller that has subscribed to a resource may do so by the rules in force."""
         server = parse_incoming_request("resources/subscribe", {"uri": uri}).target_server
         return self._may(context, "resources", server)
 
     def watch(self, notify: Callable[[FeatureChange], None]) -> None:
+        """Call *notify* on each change, with the URIs of this face."""
+
         def translate(server: str, change: FeatureChange) -> None:
             if not isinstance(change, ResourceChanged):
                 notify(change)

@@ -1,13 +1,12 @@
 """The surface that every face offers to the doors: a list of tools and a way to call one. Some have more to offer
 (ROUTE-11)."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import msgspec
 
-from wicketgate.fleet.features import FeatureChange, FeatureKind
 from wicketgate.gateway.options import TokenCost
 from wicketgate.ports import CallContext
 
@@ -135,48 +134,3 @@ class Listed:
 
 
 Offer = Literal["resources", "prompts", "completions", "skills", "directories"]
-
-
-class Offers(Protocol):
-    """The things that a face has besides tools, in MCP wire JSON. The methods raise Refusal, and InputRequired if a
-    server has a question."""
-
-    def missing(self, context: CallContext) -> Mapping[str, str]:
-        """By server, the reason that some of its tools are not listed."""
-        ...
-
-    def offered(self, offer: Offer) -> bool:
-        """True if any server has it, or may have it once it is connected."""
-        ...
-
-    def extensions(self) -> Mapping[str, Any]:
-        """The extensions of the protocol that are passed on for some server, with their settings."""
-        ...
-
-    def instructions(self, context: CallContext) -> str:
-        """The servers' own instructions."""
-        ...
-
-    async def list_all(self, kind: FeatureKind, context: CallContext) -> Listed: ...
-
-    async def read_resource(self, params: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]: ...
-
-    async def read_directory(self, params: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]: ...
-
-    async def get_skill(self, params: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]: ...
-
-    async def get_prompt(self, params: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]: ...
-
-    async def complete(self, params: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]: ...
-
-    async def subscribe(self, uri: str, context: CallContext) -> Callable[[], None]:
-        """Subscribe to changes of a resource. Call the returned function once to unsubscribe."""
-        ...
-
-    def may_follow(self, uri: str, context: CallContext) -> bool:
-        """True if a caller that has subscribed to a resource may do so by the rules in force."""
-        ...
-
-    def watch(self, notify: Callable[[FeatureChange], None]) -> None:
-        """Call *notify* on each change, with the URIs of this face."""
-        ...

@@ -21,6 +21,7 @@ from wicketgate.errors import GatewayError, RateLimited, UpstreamTimeout, Upstre
 from wicketgate.log_text import MASK
 from wicketgate.login.user_credentials import GrantName
 from wicketgate.ports import CallContext, PerUser
+from wicketgate.task_end import cancel_all
 
 FeatureKind = Literal["resources", "templates", "prompts", "skills"]
 
@@ -198,10 +199,7 @@ class FeatureFleet:
 
     async def aclose(self) -> None:
         """End the listings that are being read; those who wait for one get UpstreamUnavailable."""
-        reading = list(self._reading)
-        for task in reading:
-            task.cancel()
-        await asyncio.gather(*reading, return_exceptions=True)
+        await cancel_all(self._reading)
 
     def watch(self, heard: Heard) -> None:
         """Call *heard* with a server's name on each change."""

@@ -71,26 +71,17 @@ class Browse:
         return browse_lines(self.cards, self.hint) if self.written is None else self.written
 
 
+@dataclass(eq=False, repr=False)
 class Browsing:
     """Browses the catalog in force, which *in_force* gives with the rules. *sessions* keep what each session was shown;
     *cache_stable* decides the order of cards where a call's context does not."""
 
-    def __init__(
-        self,
-        in_force: Callable[[], tuple[Snapshot, AccessPolicy]],
-        sessions: SessionStore,
-        tokens: TokenCounter,
-        learning: Learning,
-        first_logins: FirstLogins,
-        *,
-        cache_stable: bool,
-    ) -> None:
-        self._in_force = in_force
-        self._sessions = sessions
-        self._tokens = tokens
-        self._learning = learning
-        self._first_logins = first_logins
-        self._cache_stable = cache_stable
+    _in_force: Callable[[], tuple[Snapshot, AccessPolicy]]
+    _sessions: SessionStore
+    _tokens: TokenCounter
+    _learning: Learning
+    _first_logins: FirstLogins
+    cache_stable: bool
 
     def rank(self, query: str, k: int, context: CallContext) -> list[tuple[str, float]]:
         """The ids of the *k* tools that fit the words best, with their scores, of those that the caller may use."""
@@ -202,7 +193,7 @@ class Browsing:
 
     def is_stable(self, context: CallContext) -> bool:
         """True where the cards of this caller's sessions keep their order (BROWSE-27)."""
-        return self._cache_stable if context.cache_stable is None else context.cache_stable
+        return self.cache_stable if context.cache_stable is None else context.cache_stable
 
     def mark_seen(self, item: SelectableItem, context: CallContext) -> None:
         """Note that this session has been sent the definition of *item*, or has run it."""

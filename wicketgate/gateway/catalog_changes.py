@@ -13,6 +13,7 @@ from wicketgate.fleet.member import Member, MultiplexUpstream, by_name
 from wicketgate.gateway.catalog_keeper import CatalogKeeper, Naming, RefreshReport
 from wicketgate.gateway.options import RuntimeOptions, RuntimePolicies
 from wicketgate.gateway.unmatched import Judged, Unmatched
+from wicketgate.task_end import cancel_all
 
 log = logging.getLogger("wicketgate.runtime")
 
@@ -59,10 +60,7 @@ class CatalogChanges:
 
     async def aclose(self) -> None:
         """End the refreshes that run beside calls."""
-        refreshing = list(self._refreshing.values())
-        for task in refreshing:
-            task.cancel()
-        await asyncio.gather(*refreshing, return_exceptions=True)
+        await cancel_all(self._refreshing.values())
 
     async def refresh(self, upstreams: Collection[str] | None) -> RefreshReport:
         """As ``ProxyRuntime.refresh_catalog``."""

@@ -15,7 +15,7 @@ from typing import Any
 import anyio
 
 from wicketgate.catalog.catalog import Catalog, build_catalog
-from wicketgate.catalog.definition_change import definition_digest
+from wicketgate.catalog.definition_change import digest_or_nothing
 from wicketgate.catalog.former import with_former
 from wicketgate.catalog.pins import PinPolicy, Screened, screen
 from wicketgate.catalog.said_words import SaidWords
@@ -314,7 +314,7 @@ def _with_sources(shown: Listing, declared: Listing) -> Listing:
     for tool in declared:
         name = tool.get("name") if isinstance(tool, Mapping) else None
         if isinstance(name, str):
-            sources[name] = sources.get(name, "") + _digest_or_nothing(tool)
+            sources[name] = sources.get(name, "") + digest_or_nothing(tool)
     return [tool if id(tool) in untouched else _with_source(tool, sources) for tool in shown]
 
 
@@ -326,13 +326,6 @@ def _with_source(tool: Any, sources: Mapping[str, str]) -> Any:
     own_name = kept.get(UPSTREAM_NAME_KEY, tool.get("name"))
     source = sources.get(own_name, "") if isinstance(own_name, str) else ""
     return {**tool, "_meta": {**kept, SOURCE_KEY: source}}
-
-
-def _digest_or_nothing(tool: Mapping[str, Any]) -> str:
-    try:
-        return definition_digest(tool)
-    except ValueError:
-        return ""  # the catalog leaves it out, with its reason
 
 
 def tools_left_out(catalog: Catalog) -> dict[str, str]:

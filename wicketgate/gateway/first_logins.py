@@ -7,6 +7,7 @@ For the others such a server is shown by its name alone, and a call of anything 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from wicketgate.access.identity import Identity
@@ -18,6 +19,7 @@ from wicketgate.fleet.member import Member, MultiplexUpstream
 from wicketgate.gateway.audited_call import AuditedCall
 from wicketgate.gateway.logins import Logins
 from wicketgate.ports import CallContext, PerUser
+from wicketgate.task_end import cancel_all
 
 log = logging.getLogger("wicketgate.runtime")
 
@@ -28,26 +30,20 @@ _AGAIN_S = 15.0
 _MAX_NAMED = 5
 
 
+@dataclass(eq=False, repr=False)
 class FirstLogins:
     """*refresh* reads the tools of the servers it is given, *in_force* says if some of a server are in the catalog.
     *now* is a clock in seconds, *logins* asks the person behind a call."""
 
-    def __init__(
-        self,
-        fleet: MultiplexUpstream,
-        access: Callable[[], AccessPolicy],
-        refresh: Callable[[Sequence[str]], Awaitable[object]],
-        in_force: Callable[[str], bool],
-        now: Callable[[], float],
-        logins: Logins,
-    ) -> None:
-        self._fleet = fleet
-        self._access = access
-        self._refresh = refresh
-        self._in_force = in_force
+    _fleet: MultiplexUpstream
+    _access: Callable[[], AccessPolicy]
+    _refresh: Callable[[Sequence[str]], Awaitable[object]]
+    _in_force: Callable[[str], bool]
+    _now: Callable[[], float]
+    _logins: Logins
+
+    def __post_init__(self) -> None:
         self._read_once: dict[str, PerUser] = {}
-        self._now = now
-        self._logins = logins
         self._members: Mapping[str, Member] | None = None
         self._per_user: Mapping[str, PerUser] = {}
         self._not_before: dict[str, float] = {}
@@ -88,10 +84,7 @@ class FirstLogins:
 
     async def aclose(self) -> None:
         """End what is being looked at."""
-        looking = list(self._looking.values())
-        for task in looking:
-            task.cancel()
-        await asyncio.gather(*looking, return_exceptions=True)
+        await cancel_all(self._looking.values())
 
     async def open(self, asked_for: str, context: CallContext) -> str:
         """Have the tools of the server that *asked_for*, a tool's id or path, is of, if that waits: this caller's

@@ -23,7 +23,7 @@ from wicketgate.errors import (
     UpstreamUnavailable,
 )
 from wicketgate.gateway.running_calls import RunningCall, RunningCalls
-from wicketgate.task_end import end_tasks
+from wicketgate.task_end import end_tasks, hold
 
 log = logging.getLogger("wicketgate.calls")
 
@@ -306,18 +306,14 @@ class KeptCalls:
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> "asyncio.Task[None]":
         """Runs *work*, which the end of this process waits for."""
-        task = asyncio.ensure_future(_quietly(work))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
+        return hold(asyncio.ensure_future(_quietly(work)), self._tasks)
 
     async def aclose(self) -> None:
         """Lets what is being written end."""
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=_LAST_WRITES_S)
         self._kept.clear()
-        if self._hearing is not None:
-            await end_tasks(self._hearing)
+        await end_tasks(self._hearing)
 
     async def _write(self, kept: _Kept) -> None:
         call = kept.call

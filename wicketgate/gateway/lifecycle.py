@@ -17,6 +17,7 @@ from wicketgate.fleet.member import Member, MultiplexUpstream
 from wicketgate.fleet.turns import Turns, cancel_in_turns
 from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.gateway.upstream_reports import UpstreamReports
+from wicketgate.task_end import hold
 
 log = logging.getLogger("wicketgate.refresher")
 
@@ -190,12 +191,9 @@ class Lifecycle:
                     deadline.cancel()
                     self._refresher.close()
                     await self._runtime.aclose()
-                    for member in self._fleet.members.values():
-                        member.stop()
-                    self._refresher.close()
                     if self._ended is not None:
                         self._ended.cancel()
-                    await cancel_in_turns(list(self._tasks))
+                    await self._end_upstreams()
         except BaseExceptionGroup:
             if raised is None:
                 raise
@@ -243,13 +241,13 @@ class Lifecycle:
 
     def _begin(self, work: Coroutine[None, None, None], name: str) -> asyncio.Task[None]:
         assert self._group is not None
-        task = self._group.create_task(work, name=name)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
+        return hold(self._group.create_task(work, name=name), self._tasks)
 
     async def _end_after(self, drain_s: float) -> None:
         await asyncio.sleep(drain_s)
+        await self._end_upstreams()
+
+    async def _end_upstreams(self) -> None:
         # Their callers are answered before their servers are ended: "lost" in plain words, no broken connection.
         for member in self._fleet.members.values():
             member.stop()

@@ -68,7 +68,8 @@ class Logins:
     async def _login(self, context: CallContext, need: ConnectRequired) -> bool:
         """False if the login has failed, and the caller is to be given a new one. Raises Forbidden and *need*."""
         caller, page_id = context.caller, hashlib.sha256(need.flow.encode()).hexdigest()[:32]
-        question: dict[str, Any] = {"mode": "url", "message": _words(need), "url": need.url}
+        words = f"Connect your own account at {need.upstream}. Nothing has been run yet; the call continues afterwards."
+        question: dict[str, Any] = {"mode": "url", "message": words, "url": need.url}
         if caller.answers == "now":
             question["elicitationId"] = page_id
         for _ in range(_MAX_ASKED):
@@ -109,10 +110,6 @@ def _can_be_asked(context: CallContext, need: ConnectRequired) -> bool:
     elicitation = context.caller.capabilities.get("elicitation")
     declared = isinstance(elicitation, dict) and elicitation.get("url") is not None
     return declared and bool(need.url and need.flow) and context.answers_come != "never"
-
-
-def _words(need: ConnectRequired) -> str:
-    return f"Connect your own account at {need.upstream}. Nothing has been run yet; the call continues afterwards."
 
 
 def _declined(need: ConnectRequired) -> Forbidden:

@@ -15,6 +15,7 @@ from wicketgate.catalog.pins import Declared, Held, PinPolicy, Screened, screen
 from wicketgate.catalog.skills import steady
 from wicketgate.errors import GatewayError, UpstreamUnavailable
 from wicketgate.fleet.features import ADDRESS, FeatureChange, FeatureFleet, FeatureKind, FeatureListing, ListChanged
+from wicketgate.task_end import cancel_all, hold
 
 KINDS: tuple[FeatureKind, ...] = get_args(FeatureKind)
 INSTRUCTIONS = "instructions"
@@ -34,9 +35,7 @@ class OfferScreening:
         fleet.watch(self._changed)
 
     async def aclose(self) -> None:
-        for task in self._looking:
-            task.cancel()
-        await asyncio.gather(*self._looking, return_exceptions=True)
+        await cancel_all(self._looking)
 
     async def list_all(
         self, kind: FeatureKind, servers: Collection[str], identity: Identity | None = None
@@ -132,9 +131,7 @@ class OfferScreening:
             ("prompts",) if change.kind == "prompts" else ("resources", "templates", "skills")
         )
         for kind in kinds:
-            task = asyncio.get_running_loop().create_task(self._look(server, kind))
-            self._looking.add(task)
-            task.add_done_callback(self._looking.discard)
+            hold(asyncio.get_running_loop().create_task(self._look(server, kind)), self._looking)
 
     async def _look(self, server: str, kind: FeatureKind) -> None:
         try:

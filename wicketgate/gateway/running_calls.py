@@ -154,39 +154,29 @@ def _client_of(caller: Caller) -> Caller | None:
     return caller._present if isinstance(caller, AttendedCaller) else caller
 
 
+@dataclass(eq=False, repr=False)
 class RunningCall(Generic[T]):
     """One call in a task of its own. *label* is the id of its tool, *began* seconds on the clock of its owner object,
     *key_id* the key that began it. *request* is what its owner object's user wants to know of it while it runs,
     *door* what the door keeps with it for its client's later requests."""
 
-    def __init__(
-        self,
-        id: str,
-        owner: str,
-        label: str,
-        began: float,
-        task: "asyncio.Task[T]",
-        *,
-        key_id: str = "",
-        caller: AttendedCaller | None = None,
-        request: Any = None,
-        door: Any = None,
-    ) -> None:
-        self.id = id
-        self.owner = owner
-        self.label = label
-        self.began = began
-        self.key_id = key_id
-        self.caller = caller
-        self.request = request
-        self.door = door
+    id: str
+    owner: str
+    label: str
+    began: float
+    _task: "asyncio.Task[T]"
+    key_id: str = ""
+    caller: AttendedCaller | None = None
+    request: Any = None
+    door: Any = None
+
+    def __post_init__(self) -> None:
         self.ended_at: float | None = None
         self.bytes = 0
         """The size of a large result, set before it ends."""
         self.why = "it was cancelled"
         self.given = False
         self._last: Progress | None = None
-        self._task = task
 
     @property
     def progress(self) -> Progress | None:
@@ -277,10 +267,6 @@ _REFUSALS: Mapping[Scope, str] = {
 }
 
 
-def _nothing(call: RunningCall[Any]) -> None:
-    pass
-
-
 class RunningCalls:
     """The calls of a runtime that are under way in tasks of their own, by owner. *now* is a clock in seconds; *new_id*
     gives each call its id, which says nothing. *shares* has the places, where processes count them together. Implements
@@ -297,6 +283,7 @@ class RunningCalls:
         shares: Shares | None = None,
     ) -> None:
         self.limits = limits
+        self.most = limits.most
         self._shares = shares or CountedShares(self.kind, limits.most, limits.per_owner)
         self._leases: dict[RunningCall[Any], Lease] = {}
         self._now = now
@@ -304,13 +291,9 @@ class RunningCalls:
         self._all: set[RunningCall[Any]] = set()
         self._held: dict[tuple[str, str], RunningCall[Any]] = {}
         self._draining = False
-        self.on_drop: Callable[[RunningCall[Any]], None] = _nothing
+        self.on_drop: Callable[[RunningCall[Any]], None] = lambda call: None
         """Called with a held call that is forgotten, because its answer was given or its place is needed."""
         self.refused: dict[Scope, int] = dict.fromkeys(SCOPES, 0)
-
-    @property
-    def most(self) -> int:
-        return self.limits.most
 
     @property
     def held(self) -> int:

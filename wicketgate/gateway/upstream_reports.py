@@ -43,20 +43,16 @@ class _Watched:
     seconds: float | None = None
 
 
+@dataclass(eq=False, repr=False)
 class UpstreamReports:
     """*refreshed* says whether an upstream has given its tools, or failed to; *troubles* why it failed."""
 
-    def __init__(
-        self,
-        members: Callable[[], Mapping[str, Member]],
-        catalog: Callable[[], Catalog],
-        troubles: Callable[[], Mapping[str, str]],
-        refreshed: Callable[[str], bool],
-    ) -> None:
-        self._members = members
-        self._catalog = catalog
-        self._troubles = troubles
-        self._refreshed = refreshed
+    _members: Callable[[], Mapping[str, Member]]
+    _catalog: Callable[[], Catalog]
+    _troubles: Callable[[], Mapping[str, str]]
+    _refreshed: Callable[[str], bool]
+
+    def __post_init__(self) -> None:
         self._listeners: list[Listener] = []
         self._listening = asyncio.Event()
         self._watched: dict[str, _Watched] = {}

@@ -53,23 +53,16 @@ class Login:
     registration: Registration
 
 
+@dataclass(eq=False, repr=False)
 class LoginClient:
     """*now* is the time of day. *assertion* signs for ``private_key_jwt``, *sign_as* gives what signs so as the client
     with the id of a document. Redirect addresses begin with *base*."""
 
-    def __init__(
-        self,
-        plan: LoginPlan,
-        carrier: Carrier,
-        now: Callable[[], float],
-        assertion: Callable[[str], str] | None = None,
-        sign_as: Callable[[str], Callable[[str], str]] | None = None,
-    ) -> None:
-        self.plan = plan
-        self._carrier = carrier
-        self._now = now
-        self._assertion = assertion
-        self._sign_as = sign_as
+    plan: LoginPlan
+    _carrier: Carrier
+    _now: Callable[[], float]
+    _assertion: Callable[[str], str] | None = None
+    sign_as: Callable[[str], Callable[[str], str]] | None = None
 
     async def refusal(self) -> Refusal | None:
         """The refusal of the server to a request without a credential; None if it does not."""
@@ -116,7 +109,7 @@ class LoginClient:
         return redirect_uri_at(issuer.issuer, self._way(issuer), base)
 
     def _way(self, issuer: Issuer) -> Way:
-        plan, has_key = self.plan, self._sign_as is not None
+        plan, has_key = self.plan, self.sign_as is not None
         return way_at(issuer, plan.given, plan.document_url, has_key=has_key, is_named=self._is_named(issuer))
 
     def _is_named(self, issuer: Issuer) -> bool:
@@ -217,8 +210,8 @@ class LoginClient:
 
     def _client(self, own: Registration, issuer: Issuer) -> Client:
         assertion = self._assertion
-        if own.made == "document" and self._sign_as is not None:
-            assertion = self._sign_as(own.client_id)
+        if own.made == "document" and self.sign_as is not None:
+            assertion = self.sign_as(own.client_id)
         return Client(
             issuer.issuer, issuer.token_endpoint, own.client_id, own.auth_method, own.client_secret, assertion
         )

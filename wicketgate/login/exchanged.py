@@ -176,26 +176,20 @@ class _Kept:
         return self.tokens is not None and now < self.ends_at
 
 
+@dataclass(eq=False, repr=False)
 class ExchangedCredentials:
     """Implements UserCredentials for the upstream *name*. *issuer* gives the issuer whose tokens are exchanged, as it
     is configured now. *now* is the time of day. *connect* offers the actor a login at its own issuer, if the exchange
     needs one. *report* gets the outcome of each exchange."""
 
-    def __init__(
-        self,
-        name: str,
-        exchange: Exchange,
-        issuer: Callable[[], Issuer | None],
-        now: Callable[[], float],
-        connect: Callable[[str], Awaitable[ConnectRequired]] | None = None,
-        report: OnExchange = lambda event: None,
-    ) -> None:
-        self._name = name
-        self._exchange = exchange
-        self._issuer = issuer
-        self._now = now
-        self._connect = connect
-        self._report = report
+    _name: str
+    _exchange: Exchange
+    _issuer: Callable[[], Issuer | None]
+    _now: Callable[[], float]
+    _connect: Callable[[str], Awaitable[ConnectRequired]] | None = None
+    _report: OnExchange = lambda event: None
+
+    def __post_init__(self) -> None:
         self._kept: OrderedDict[GrantName, _Kept] = OrderedDict()
         self._observers: list[Callable[[GrantName], None]] = []
 

@@ -102,6 +102,7 @@ def no_report(event: GrantEvent) -> None:
     """Drops *event*."""
 
 
+@dataclass(eq=False, repr=False)
 class Grants:
     """The grants that are kept in *rows*. *now* is the time of day in seconds, *new_number* gives a number that does
     not come again. *report* gets news of this process, once each; it must neither wait nor fail.
@@ -109,17 +110,10 @@ class Grants:
     Every method raises StoreUnavailable.
     """
 
-    def __init__(
-        self,
-        rows: SealedRows,
-        now: Callable[[], float],
-        new_number: Callable[[], int],
-        report: Callable[[GrantEvent], None] = no_report,
-    ) -> None:
-        self.rows = rows
-        self.now = now
-        self._new_number = new_number
-        self._report = report
+    rows: SealedRows
+    now: Callable[[], float]
+    _new_number: Callable[[], int]
+    _report: Callable[[GrantEvent], None] = no_report
 
     async def keep(self, actor: str, upstream: str, tokens: Tokens, bond: Bond, by: str = "") -> Grant:
         """Keep what a login gave, in place of all that the actor had at this upstream. *by* has logged in, if not the
@@ -220,21 +214,17 @@ class _Quiet:
     failures: int
 
 
+@dataclass(eq=False, repr=False)
 class Refresher:
     """Refreshes the grants of one upstream by *refresh*. *clock* is monotonic, in seconds. *count* gets
     the outcome of each question to the issuer. For one event loop."""
 
-    def __init__(
-        self,
-        grants: Grants,
-        refresh: Refresh,
-        clock: Callable[[], float],
-        count: Callable[[RefreshOutcome], None] = lambda outcome: None,
-    ) -> None:
-        self._grants = grants
-        self._refresh = refresh
-        self._clock = clock
-        self._count = count
+    _grants: Grants
+    _refresh: Refresh
+    _clock: Callable[[], float]
+    _count: Callable[[RefreshOutcome], None] = lambda outcome: None
+
+    def __post_init__(self) -> None:
         self._under_way: dict[str, asyncio.Task[Grant]] = {}
         self._quiet: dict[str, _Quiet] = {}
 

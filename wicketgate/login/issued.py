@@ -54,21 +54,17 @@ class MachinePlan:
     refresh_token: str = field(default="", repr=False)
 
 
+@dataclass(eq=False, repr=False)
 class MachineSource:
     """Implements TokenSource."""
 
-    def __init__(
-        self,
-        plan: MachinePlan,
-        carrier: Carrier,
-        now: Callable[[], float],
-        assertion: Callable[[str], str] | None = None,
-    ) -> None:
-        self._plan = plan
-        self._carrier = carrier
-        self._now = now
-        self._assertion = assertion
-        self._refresh_token = plan.refresh_token
+    _plan: MachinePlan
+    _carrier: Carrier
+    _now: Callable[[], float]
+    _assertion: Callable[[str], str] | None = None
+
+    def __post_init__(self) -> None:
+        self._refresh_token = self._plan.refresh_token
 
     async def get(self, refusal: Refusal | None) -> Tokens:
         plan = self._plan

@@ -7,7 +7,7 @@ import secrets
 from collections import defaultdict
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -43,6 +43,7 @@ class TooManyLogins(Exception):
     """The actor has too many logins under way at this tool server."""
 
 
+@dataclass(eq=False, repr=False)
 class Logins:
     """The logins that are kept in *rows*; implements Waiting for them. *now* is the time of day in seconds. *report*
     gets each login that this process has taken to its next state, *heard* each one that was granted, at whichever
@@ -53,17 +54,12 @@ class Logins:
     with it, so that the callback finds the login.
     """
 
-    def __init__(
-        self,
-        rows: SealedRows,
-        now: Callable[[], float],
-        report: Callable[[Login], None] = lambda login: None,
-        heard: Callable[[Login], None] = lambda login: None,
-    ) -> None:
-        self._rows = rows
-        self._now = now
-        self._report = report
-        self._heard = heard
+    _rows: SealedRows
+    _now: Callable[[], float]
+    _report: Callable[[Login], None] = lambda login: None
+    heard: Callable[[Login], None] = lambda login: None
+
+    def __post_init__(self) -> None:
         self._waiting: defaultdict[str, set[asyncio.Event]] = defaultdict(set)
 
     async def offer(self, actor: str, upstream: str, scopes: frozenset[str]) -> Login:
@@ -152,7 +148,7 @@ class Logins:
 
     def _outcome_of(self, login: Login) -> LoginOutcome:
         if login.state == "granted":
-            self._heard(login)
+            self.heard(login)
         match login.state:
             case "granted" | "declined" | "failed" as ended:
                 return ended

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, TypeVar
 from urllib.parse import urlencode
 
+from wicketgate.results.bulk import read_object
+
 
 class LoginFailure(Exception):
     """*why* is a fixed phrase for anybody. *detail* is for the operator: it may name hosts, and words of an issuer that
@@ -103,13 +105,7 @@ class Answer:
 
     def document(self) -> dict[str, Any] | None:
         """The JSON object that the answer is; None if it is none."""
-        if self.cut:
-            return None
-        try:
-            read = json.loads(self.body)
-        except (ValueError, RecursionError):
-            return None
-        return read if isinstance(read, dict) else None
+        return None if self.cut else read_object(self.body)
 
 
 Steps = Generator[Request, Answer, T]

@@ -21,7 +21,7 @@ from wicketgate.login.server_login import Registrations, ServerLogin
 from wicketgate.login.steps import Declined, LoginFailure, NotOffered
 from wicketgate.login.user_grants import Connect as Offer
 from wicketgate.login.user_grants import UserGrants
-from wicketgate.task_end import end_tasks
+from wicketgate.task_end import end_tasks, hold
 
 log = logging.getLogger("wicketgate.login")
 
@@ -287,9 +287,8 @@ class UserLogins:
         return ended
 
     def _watch(self, server: _Server) -> None:
-        server.watching = task = asyncio.create_task(_looked_after(server.grants), name="grants in use")
-        self._watching.add(task)
-        task.add_done_callback(self._watching.discard)
+        task = asyncio.create_task(_looked_after(server.grants), name="grants in use")
+        server.watching = hold(task, self._watching)
 
 
 async def _looked_after(grants: UserGrants) -> None:

@@ -167,7 +167,8 @@ def fit_whole(envelope: ResultEnvelope, parts: Unfitted, budget: int, tokens: To
     page = result_page(body := whole.as_dict())
     length = len(parts.text) or len(parts.written)
     if _surely_within(page, budget):
-        return Fitted(whole, json_text(body), page, estimate_tokens(len(page)), _estimate(length))
+        raw = TokenCount(estimate_tokens(length), False)
+        return Fitted(whole, json_text(body), page, estimate_tokens(len(page)), raw)
     counted = count_within(page, budget, tokens)
     if not counted.fits:
         return None
@@ -209,10 +210,6 @@ def fit(envelope: ResultEnvelope, parts: Unfitted, budget: int, tokens: TokenCou
 def _fitted(envelope: ResultEnvelope, text: str, cost: int, raw: TokenCount) -> Fitted:
     page = result_page(envelope.as_dict())
     return Fitted(envelope, text, page, round(cost * len(page) / len(text)), raw)
-
-
-def _estimate(chars: int) -> TokenCount:
-    return TokenCount(estimate_tokens(chars), False)
 
 
 def _all_facts(

@@ -78,6 +78,15 @@ def utf8(text: str) -> bytes:
     return text.encode("utf-8", "surrogatepass")
 
 
+def read_object(text: str | bytes) -> dict[str, Any] | None:
+    """Returns the JSON object in *text*; None if it holds anything else."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
 def json_bytes(value: object) -> bytes | None:
     """Writes compact JSON in the value's own key order; None for what JSON cannot express (a cycle, too great a depth).
     A number that JSON lacks (``nan``) is null."""

@@ -53,7 +53,8 @@ def result_page(envelope: Mapping[str, Any]) -> str:
         if facts[MAX_FACTS : MAX_FACTS + 1] == [f"({count - MAX_FACTS} more keys)"]:
             count = MAX_FACTS + 1
         del facts[:count]
-        summary = summary if says(summary, value) else _joined([_without_filler(summary), json_text(value)])
+        if not says(summary, value):
+            summary = _joined(["" if _FILLER.fullmatch(summary) else summary, json_text(value)])
     warnings = {key: value for key, value in envelope["provenance"].items() if key not in _NO_WARNING}
     return _joined(
         [
@@ -141,10 +142,6 @@ def _json_values(text: str, most: int) -> list[Any]:
     except (ValueError, RecursionError):
         return []
     return values
-
-
-def _without_filler(summary: str) -> str:
-    return "" if _FILLER.fullmatch(summary) else summary
 
 
 def _ref_line(ref: Mapping[str, Any]) -> str:

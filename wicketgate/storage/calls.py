@@ -139,11 +139,8 @@ class StoredCalls:
     async def heard(self) -> Sequence[Said]:
         with _readable():
             rows = await self._store.of_owner(_SAID, hashed(self.process))
-        heard = []
-        for row in rows:
-            if (said := sound(_SAID.name, row.key, partial(self._read, row))) is not None:
-                heard.append(said)
-        return heard
+        heard = (sound(_SAID.name, row.key, partial(self._read, row)) for row in rows)
+        return [said for said in heard if said is not None]
 
     def _read(self, row: StoredRow) -> Said:
         """Raises ValueError, TypeError and AttributeError for a damaged row."""

@@ -25,7 +25,7 @@ from wicketgate.storage.core import DamagedRow
 from wicketgate.storage.process import Process
 from wicketgate.storage.runs import Batch, HeldRun, SharedRuns, Taken
 from wicketgate.storage.store import LOOK_S, MARK_S, Changed, StoreRemoved, StoreUnavailable
-from wicketgate.task_end import end_tasks
+from wicketgate.task_end import end_tasks, hold
 
 log = logging.getLogger("wicketgate.engine")
 
@@ -504,28 +504,21 @@ class StoredJournal:
             self._begin(self._at_last(partial(self._finish, name, live)))
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work, name="rows of runs")
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        hold(asyncio.create_task(work, name="rows of runs"), self._tasks)
 
 
+@dataclass(eq=False, repr=False)
 class _Follower:
     """Implements Follower. *live* is the run if this process has it. *go_elsewhere* gives the signals of a run of
     another process."""
 
-    def __init__(
-        self,
-        runs: SharedRuns,
-        name: str,
-        position: int,
-        live: _Live | None,
-        go_elsewhere: Callable[[], Awaitable[Changed]],
-    ) -> None:
-        self.name = name
-        self.position = position
-        self._runs = runs
-        self._live = live
-        self._go_elsewhere = go_elsewhere
+    _runs: SharedRuns
+    name: str
+    position: int
+    _live: _Live | None
+    _go_elsewhere: Callable[[], Awaitable[Changed]]
+
+    def __post_init__(self) -> None:
         self._changed: Changed | None = None
         self._unavailable = False
 

@@ -23,7 +23,7 @@ from wicketgate.ports import LearnedRows
 from wicketgate.storage.core import sound
 from wicketgate.storage.encoding import hashed, packed, unpacked
 from wicketgate.storage.measures import StorageMeasures, without_level
-from wicketgate.storage.store import Append, Conflict, Drop, Kind, Op, Put, Row, Store, StoreUnavailable
+from wicketgate.storage.store import Append, Conflict, Drop, Kind, Op, Put, Row, Store, StoreUnavailable, end_of_log
 
 log = logging.getLogger("wicketgate.learning")
 
@@ -152,11 +152,9 @@ class StoredLearnedWords:
                     self._seen = changes[-1]
                 return rows, False
         # The end of the log first: what changes later is read again.
-        row = await self._store.get(_CHANGES, _ALL)
-        end = row.ends[0] if row else 0
-        last = await self._store.read_log(_CHANGES, _ALL, 0, end - 1) if end else ()
+        end = await end_of_log(self._store, _CHANGES, _ALL)
         found = await self._store.of_owner(self._kind, None, MAX_SIZE)
-        self._seen = last[-1] if last else (end, b"")
+        self._seen = end
         return found, True
 
     async def _sound(self, rows: Iterable[Row]) -> list[WordsRow]:

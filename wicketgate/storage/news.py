@@ -13,8 +13,8 @@ from typing import Any
 
 from wicketgate.storage.core import DamagedRow, sound
 from wicketgate.storage.encoding import packed, unpacked
-from wicketgate.storage.store import LOOK_S, Append, Kind, Op, Put, Signal, Store, StoreUnavailable
-from wicketgate.task_end import end_tasks
+from wicketgate.storage.store import LOOK_S, Append, Kind, Op, Put, Signal, Store, StoreUnavailable, end_of_log
+from wicketgate.task_end import end_tasks, hold
 
 log = logging.getLogger("wicketgate.storage")
 
@@ -70,7 +70,7 @@ class News:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         with suppress(StoreUnavailable):
-            self._seen = await self._end()
+            self._seen = await end_of_log(self._store, _NEWS, _ALL)
         following = asyncio.create_task(self._follow(), name="news of other processes")
         try:
             yield
@@ -99,12 +99,6 @@ class News:
             if self._owed and self._owed[0] is ops:
                 self._owed.popleft()
 
-    async def _end(self) -> tuple[int, bytes]:
-        row = await self._store.get(_NEWS, _ALL)
-        end = row.ends[0] if row else 0
-        last = await self._store.read_log(_NEWS, _ALL, 0, end - 1) if end else ()
-        return last[-1] if last else (end, b"")
-
     async def _read(self) -> None:
         while self._seen is not None:
             found = await self._store.read_log(_NEWS, _ALL, 0, max(0, self._seen[0] - 1), _AT_ONCE)
@@ -119,7 +113,7 @@ class News:
                 self._heard(position, data)
             if len(found) < _AT_ONCE - 1:
                 return
-        self._seen = await self._end()
+        self._seen = await end_of_log(self._store, _NEWS, _ALL)
         for missed in self._missed:
             self._begin(missed, {}, asyncio.Lock())
 
@@ -136,9 +130,8 @@ class News:
             self._begin(self._hear[what][0], entry, self._hear[what][1])
 
     def _begin(self, hear: Hear, facts: Facts, turn: asyncio.Lock) -> None:
-        task = asyncio.create_task(self._run(hear, facts, turn), name=f"news: {facts.get('what', 'missed')}")
-        self._hearing.add(task)
-        task.add_done_callback(self._hearing.discard)
+        name = f"news: {facts.get('what', 'missed')}"
+        hold(asyncio.create_task(self._run(hear, facts, turn), name=name), self._hearing)
 
     async def _run(self, hear: Hear, facts: Facts, turn: asyncio.Lock) -> None:
         async with turn:

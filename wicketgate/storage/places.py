@@ -9,9 +9,9 @@ alive; nothing is renewed here.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
-from wicketgate.access.shares import CountedShares, Lease, Scope, ShareRefused
+from wicketgate.access.shares import CountedShares, Lease, ShareRefused
 from wicketgate.storage.encoding import hashed
 from wicketgate.storage.fail_modes import FailModes
 from wicketgate.storage.process import Process
@@ -31,7 +31,7 @@ _Batch = dict[str, tuple[int, list[_Answer]]]
 """By actor: the places that it holds here, and the requests that wait for a further one."""
 
 
-class SharedLimits:
+class SharedLimits(CountedShares):
     """Implements Shares for *process*, one of those that share *store*. *most* bounds the places of this process,
     *per_actor* those of an actor in all processes.
 
@@ -39,6 +39,8 @@ class SharedLimits:
     requests wait for. With *linger_s*, an eighth of an actor's places stays in this process for one to two *linger_s*
     after it was given back, and is taken again without a step. For use from one event loop only.
     """
+
+    _per_actor: int
 
     def __init__(
         self,
@@ -52,8 +54,7 @@ class SharedLimits:
         linger_s: float = 0.0,
         retry_s: float = RETRY_S,
     ) -> None:
-        self._own = CountedShares(kind, most, per_actor, prefix=f"{process.id}-")
-        self._per_actor = per_actor
+        super().__init__(kind, most, per_actor, prefix=f"{process.id}-")
         self._store = store
         self._process = process
         self._fail = fail
@@ -72,24 +73,8 @@ class SharedLimits:
         self._closed = False
         process.on_lost(self._set_all)
 
-    @property
-    def kind(self) -> str:
-        return self._own.kind
-
-    @property
-    def most(self) -> int:
-        return self._own.most
-
-    @property
-    def held(self) -> int:
-        return self._own.held
-
-    @property
-    def refused(self) -> Mapping[Scope, int]:
-        return self._own.refused
-
     async def take(self, actor: str, make_room: Callable[[int], bool] | None = None) -> Lease:
-        lease = await self._own.take(actor, make_room)
+        lease = await super().take(actor, make_room)
         if idle := self._idle.get(actor):
             self._idle[actor] = idle - 1
             self._unused[actor] = min(self._unused.get(actor, 0), idle - 1)
@@ -100,20 +85,20 @@ class SharedLimits:
         try:
             refused = await answer
         except asyncio.CancelledError:
-            self._own.give_back(lease)
+            super().give_back(lease)
             if answer.done() and not answer.cancelled() and answer.result() is None:
                 self._release(actor)
             raise
         if refused is None:
             return lease
-        self._own.give_back(lease)
-        self._own.refused[refused.scope] = self._own.refused.get(refused.scope, 0) + 1
+        super().give_back(lease)
+        self.refused[refused.scope] = self.refused.get(refused.scope, 0) + 1
         raise refused
 
     def give_back(self, lease: Lease) -> None:
-        if not self._own.holds(lease):
+        if not self.holds(lease):
             return
-        self._own.give_back(lease)
+        super().give_back(lease)
         idle = self._idle.get(lease.actor, 0)
         if self._linger_s and not self._closed and idle < self._per_actor // _KEPT_BACK:
             self._idle[lease.actor] = idle + 1
@@ -128,8 +113,7 @@ class SharedLimits:
         for timer in (self._sweep, self._retry):
             if timer is not None:
                 timer.cancel()
-        if self._task is not None:
-            await end_tasks(self._task)
+        await end_tasks(self._task)
         self._refuse_all()
 
     def _set_all(self) -> None:

@@ -55,7 +55,7 @@ class Process:
         try:
             yield
         finally:
-            await end_tasks(beating, *(task for task in (self._taking,) if task))
+            await end_tasks(beating, self._taking)
             with suppress(StoreUnavailable):
                 await self._store.beat(self.id, mark_s=0)
 

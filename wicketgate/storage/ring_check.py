@@ -69,8 +69,7 @@ class RingCheck:
             yield
         finally:
             self._is_closed = True
-            if self._looking is not None:
-                await end_tasks(self._looking)
+            await end_tasks(self._looking)
             with suppress(Unavailable, Conflict):
                 await self._release()
 

@@ -16,6 +16,7 @@ from typing import TypeVar
 from wicketgate.access.shares import ShareRefused
 from wicketgate.engine.events import is_end
 from wicketgate.engine.journal import Entry, lost_events
+from wicketgate.results.bulk import utf8
 from wicketgate.storage.core import DamagedRow
 from wicketgate.storage.encoding import hashed, packed, unpacked
 from wicketgate.storage.measures import StorageMeasures, without_level
@@ -402,8 +403,8 @@ def _ends(run: HeldRun, batch: Batch) -> bool:
 def _notes_of(run: HeldRun, batch: Batch) -> list[bytes]:
     if not (batch.claims or batch.completed or batch.part):
         return []  # as most batches, which are texts
-    notes = [_CLAIM + _bytes(call) for call in batch.claims]
-    notes += [_RESULT + _bytes(call) for call in batch.completed if call in run.claimed or call in batch.claims]
+    notes = [_CLAIM + utf8(call) for call in batch.claims]
+    notes += [_RESULT + utf8(call) for call in batch.completed if call in run.claimed or call in batch.claims]
     if batch.part:
         notes.append(_PART + (run.events + len(batch.events)).to_bytes(8) + batch.part)
     return notes
@@ -419,7 +420,3 @@ def _values(row: Row) -> tuple[str, str, str, bool]:
     except (ValueError, TypeError):
         raise DamagedRow("run", row.key) from None
     return str(run_id), str(digest), str(owner), bool(lost)
-
-
-def _bytes(text: str) -> bytes:
-    return text.encode("utf-8", "surrogatepass")

@@ -34,7 +34,7 @@ class SqliteStore(CoreStore):
         self._now = now
         prepare(self._path, _make_tables)
         self._writer = SQLiteWriter(self._path, measures=measures)
-        self._reader = SQLiteReader(self._path, self._writer)
+        self._reader = SQLiteReader(self._path, self._writer.measures)
         self._polling: asyncio.Task[None] | None = None
 
     @asynccontextmanager
@@ -47,8 +47,7 @@ class SqliteStore(CoreStore):
             yield waiter
 
     async def aclose(self) -> None:
-        if self._polling is not None:
-            await end_tasks(self._polling)
+        await end_tasks(self._polling)
         await self._writer.aclose()
         await self._reader.aclose()
 

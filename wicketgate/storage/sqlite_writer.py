@@ -121,18 +121,44 @@ class Gate:
         self._refused_until = now + PAUSE_S
 
 
-class SQLiteWriter:
-    """*path* is a file that ``prepare`` has checked. For use from one event loop only."""
+class _FileThread:
+    """One thread that uses the file at *path*, which ``prepare`` has checked. For use from one event loop only."""
 
-    def __init__(self, path: Path, measures: StorageMeasures | None = None) -> None:
+    def __init__(self, path: Path, name: str, measures: StorageMeasures) -> None:
+        self.measures = measures
         self._path = path
-        self._thread = ThreadPoolExecutor(1, "storage-write")
-        self._waiting: deque[_Write[Any]] = deque()
+        self._thread = ThreadPoolExecutor(1, name)
         self._disk: sqlite3.Connection | None = None
         self._opened = path.stat()
+        self._gate = Gate(measures)
+
+    async def aclose(self) -> None:
+        """Waits for what is under way and closes the file."""
+        await asyncio.to_thread(self._thread.shutdown)
+        if self._disk is not None:
+            self._disk.close()
+            self._disk = None
+
+    def _current(self) -> sqlite3.Connection:
+        """Raises Unavailable if the file was removed or replaced: no other process would read what is written to it."""
+        try:
+            is_there = os.path.samestat(self._path.stat(), self._opened)
+        except OSError:
+            is_there = False
+        if not is_there:
+            raise Unavailable(sqlite3.SQLITE_CANTOPEN)
+        if self._disk is None:
+            self._disk = connect(self._path, _BUSY_S)
+        return self._disk
+
+
+class SQLiteWriter(_FileThread):
+    """The thread that writes."""
+
+    def __init__(self, path: Path, measures: StorageMeasures | None = None) -> None:
+        super().__init__(path, "storage-write", measures or StorageMeasures())
+        self._waiting: deque[_Write[Any]] = deque()
         self._writing = False
-        self.measures = measures or StorageMeasures()
-        self._gate = Gate(self.measures)
 
     async def run(self, work: Callable[[sqlite3.Connection], T], *, durable: bool = False) -> T:
         """Returns what *work* returns, run in a transaction. Raises sqlite3.Error; ``Unavailable`` if the lock was
@@ -149,13 +175,6 @@ class SQLiteWriter:
                 if kind_of(error) == "busy" and not self._writing:
                     self._gate.close(error)
                 raise
-
-    async def aclose(self) -> None:
-        """Waits for pending writes and closes the file."""
-        await asyncio.to_thread(self._thread.shutdown)
-        if self._disk is not None:
-            self._disk.close()
-            self._disk = None
 
     async def _bounded(self, write: _Write[T]) -> T:
         late = asyncio.get_running_loop().call_later(WAIT_S, self._end_wait, write)
@@ -199,31 +218,12 @@ class SQLiteWriter:
         with suppress(RuntimeError):  # the loop has ended
             loop.call_soon_threadsafe(_reply, done)
 
-    def _current(self) -> sqlite3.Connection:
-        self.check_file()
-        if self._disk is None:
-            self._disk = connect(self._path, _BUSY_S)
-        return self._disk
 
-    def check_file(self) -> None:
-        """Raises Unavailable if the file was removed or replaced: no other process would read what is written to it."""
-        try:
-            is_there = os.path.samestat(self._path.stat(), self._opened)
-        except OSError:
-            is_there = False
-        if not is_there:
-            raise Unavailable(sqlite3.SQLITE_CANTOPEN)
+class SQLiteReader(_FileThread):
+    """The thread that reads."""
 
-
-class SQLiteReader:
-    """The one thread that reads the file of *writer*. For use from one event loop only."""
-
-    def __init__(self, path: Path, writer: SQLiteWriter) -> None:
-        self._path = path
-        self._writer = writer
-        self._thread = ThreadPoolExecutor(1, "storage-read")
-        self._disk: sqlite3.Connection | None = None
-        self._gate = Gate(writer.measures)
+    def __init__(self, path: Path, measures: StorageMeasures) -> None:
+        super().__init__(path, "storage-read", measures)
 
     async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Returns what *work* returns, which sees one state of the file. Raises sqlite3.Error; ``Unavailable`` if it
@@ -238,21 +238,13 @@ class SQLiteReader:
                 self._gate.close(late)
                 raise late from None
 
-    async def aclose(self) -> None:
-        await asyncio.to_thread(self._thread.shutdown)
-        if self._disk is not None:
-            self._disk.close()
-            self._disk = None
-
     def _work(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        self._writer.check_file()
-        if self._disk is None:
-            self._disk = connect(self._path, _BUSY_S)
-        self._disk.execute("BEGIN")
+        disk = self._current()
+        disk.execute("BEGIN")
         try:
-            return work(self._disk)
+            return work(disk)
         finally:
-            self._disk.rollback()
+            disk.rollback()
 
 
 def _give_up(write: _Write[Any]) -> None:

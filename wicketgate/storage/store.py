@@ -264,3 +264,12 @@ class Store(Protocol):
         ...
 
     async def aclose(self) -> None: ...
+
+
+async def end_of_log(store: Store, kind: Kind, key: str) -> tuple[int, bytes]:
+    """Returns the position and the text of the last entry in the first log of a row; ``(0, b"")`` if there is none.
+    Raises StoreUnavailable."""
+    row = await store.get(kind, key)
+    end = row.ends[0] if row else 0
+    last = await store.read_log(kind, key, 0, end - 1) if end else ()
+    return last[-1] if last else (end, b"")

@@ -20,7 +20,7 @@ OFFERS = ["resources", "prompts", "completions"]
 
 
 class SomeOffers:
-    """The part of Offers that an opening reads."""
+    """The part of NamespacedOffers that an opening reads."""
 
     def __init__(self, *offered: str) -> None:
         self._offered = offered

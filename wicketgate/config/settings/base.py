@@ -43,14 +43,18 @@ class Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, defer_build=True)
 
 
-def check_url(field: str, url: str) -> None:
-    """Raises ValueError; the text does not repeat the value, which may hold a credential."""
+def is_web_url(url: str) -> bool:
+    """True for an http:// or https:// URL with a host."""
     try:
         parts = urlsplit(url)
-        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
-        usable = False
-    if not usable:
+        return False
+
+
+def check_url(field: str, url: str) -> None:
+    """Raises ValueError; the text does not repeat the value, which may hold a credential."""
+    if not is_web_url(url):
         raise ValueError(f"{field} must be an http:// or https:// URL with a host")
 
 

@@ -45,10 +45,6 @@ class _Subscription:
     may: May
 
 
-def _always() -> bool:
-    return True
-
-
 _listener: ContextVar[str | None] = ContextVar("listener", default=None)
 """The actor whose stream is being opened, because the SDK subscribes without naming one."""
 
@@ -90,7 +86,7 @@ class Announcer:
         self._changed = asyncio.Event()
 
     async def listen(
-        self, ctx: Ctx, params: t.SubscriptionsListenRequestParams, may: May = _always
+        self, ctx: Ctx, params: t.SubscriptionsListenRequestParams, may: May = lambda: True
     ) -> t.SubscriptionsListenResult:
         """A stream of ``subscriptions/listen``, until its client leaves, its key is not good any more (FACE-41), or a
         ``recheck`` finds *may* false. The streams are shared among actors."""

@@ -36,7 +36,8 @@ from wicketgate.faces.mcp.server import EVERYBODY, STRANGER, TOOLS_FRESH_MS, Mcp
 from wicketgate.faces.mcp.session_tokens import McpSession, SessionChange
 from wicketgate.faces.meta_tool import LARGE
 from wicketgate.faces.namespaced import UPSTREAM_FAILED
-from wicketgate.faces.surface import Offer, Offers, Refusal, SurfaceTool
+from wicketgate.faces.namespaced_offers import NamespacedOffers
+from wicketgate.faces.surface import Offer, Refusal, SurfaceTool
 from wicketgate.fleet.features import ADDRESS, FeatureChange, FeatureKind, ListChanged, ResourceChanged
 from wicketgate.ports import CallContext, session_key
 
@@ -80,7 +81,7 @@ _NAMED = {
 class OfferMethods:
     """*carry* runs a request to a tool server with the client that waits for it. *context_of* gives the caller."""
 
-    def __init__(self, offers: Offers, announcer: Announcer, carry: Carry, context_of: ContextOf) -> None:
+    def __init__(self, offers: NamespacedOffers, announcer: Announcer, carry: Carry, context_of: ContextOf) -> None:
         self._offers = offers
         self._announcer = announcer
         self._carry = carry

@@ -5,13 +5,13 @@ the prompt cache (four at most): the last tool, the system text, and the ends of
 turn finds the cache entry of the turn before it.
 """
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from wicketgate.models.provider import Kept, ModelTool
 from wicketgate.models.tool_calls import accepted_id
+from wicketgate.results.bulk import read_object
 
 Block = dict[str, Any]
 
@@ -107,13 +107,9 @@ def _text(text: str) -> Block:
 
 def _call(call: Mapping[str, Any]) -> Block:
     function = call["function"]
-    try:
-        arguments = json.loads(function["arguments"])
-    except (ValueError, RecursionError):
-        arguments = {}
     return {
         "type": "tool_use",
         "id": accepted_id(call["id"], _CALL_ID),
         "name": _NOT_IN_A_NAME.sub("_", function["name"])[:_MAX_NAME_CHARS] or "tool",
-        "input": arguments if isinstance(arguments, dict) else {},
+        "input": read_object(function["arguments"]) or {},
     }

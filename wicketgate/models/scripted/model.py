@@ -23,6 +23,7 @@ from wicketgate.models.scripted.arguments import (
     known_arguments,
 )
 from wicketgate.models.scripted.wording import in_words
+from wicketgate.results.bulk import read_object
 from wicketgate.results.page import read_page
 
 SIGNATURE = "(Scripted demo model, not an LLM"
@@ -121,7 +122,7 @@ def next_move(messages: Sequence[Message], tool_names: Collection[str]) -> Call 
         return INTRODUCTION
     # Otherwise the last answer decides.
     if not steps:
-        return _browse(question)
+        return Call("tool_browse", {"query": question[:MAX_MESSAGE_CHARS]})
     last = steps[-1]
     match last.call.name:
         case "tool_view":
@@ -134,17 +135,13 @@ def next_move(messages: Sequence[Message], tool_names: Collection[str]) -> Call 
             return _after_browse(question, steps)
 
 
-def _browse(question: str) -> Call:
-    return Call("tool_browse", {"query": question[:MAX_MESSAGE_CHARS]})
-
-
 def _after_browse(question: str, steps: Sequence[_Step]) -> Call | str:
     cards = _usable_cards(question, steps)
     if not cards:
         return f"I found no tool for these words. {INTRODUCTION}"
     # A tool whose arguments are known, and all there, before one that has to be asked. But what the message names is
     # never replaced.
-    if not json_arguments(question) and not _is_named(cards[0], question):
+    if not json_arguments(question) and not set(terms(cards[0].name)) <= set(terms(question)):
         for card in cards[:_MOST_TRIED]:
             filling = known_arguments(question, card.name)
             if filling is not None and not filling.missing and card.namespace == cards[0].namespace:
@@ -161,10 +158,6 @@ def _first_call(question: str, card: CardLine) -> Call:
     if known is not None and not known.missing:
         return Call("tool_execute", {"tool_id": card.id, "args": known.arguments})
     return Call("tool_execute", {"tool_id": card.id, "args": dict(_PROBE), "dry_run": True})
-
-
-def _is_named(card: CardLine, question: str) -> bool:
-    return set(terms(card.name)) <= set(terms(question))
 
 
 def _after_execute(question: str, steps: Sequence[_Step], tool_names: Collection[str]) -> Call | str:
@@ -287,6 +280,12 @@ def _read_conversation(messages: Sequence[Message]) -> tuple[str, list[_Step]]:
     return question, steps
 
 
+def _read_object(text: str) -> dict[str, Any]:
+    """The JSON object that *text* holds; otherwise ``{"text": text}``."""
+    value = read_object(text)
+    return {"text": text} if value is None else value
+
+
 def _read_result(tool: str, text: str) -> dict[str, Any]:
     """The answer of a meta-tool: the fields of a failure or a dry run, otherwise those of the page or of the lines."""
     body = _read_object(text)
@@ -302,15 +301,6 @@ def _read_result(tool: str, text: str) -> dict[str, Any]:
             page = read_page(text)
             failed = page.failed or _NOT_RUN.match(text) is not None
             return {"status": "error" if failed else "ok", "summary": page.text, "handles": page.handles}
-
-
-def _read_object(text: str) -> dict[str, Any]:
-    """The JSON object that *text* holds; otherwise ``{"text": text}``."""
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        value = None
-    return value if isinstance(value, dict) else {"text": text}
 
 
 def _words(message: Mapping[str, Any]) -> int:

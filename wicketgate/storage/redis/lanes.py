@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from redis import exceptions
 
-from wicketgate.task_end import end_tasks
+from wicketgate.task_end import end_tasks, hold
 
 LANES = 4
 ERRORS = (exceptions.RedisError, exceptions.RedisClusterException, OSError)
@@ -92,9 +92,7 @@ class Lanes:
         self._waiting.append(asked)
         if len(self._tasks) < LANES:
             # Past the loop's factory: its work is that of many callers (``app/pace.py``).
-            task = asyncio.Task(self._send(), loop=asyncio.get_running_loop(), name="steps in Redis")
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            hold(asyncio.Task(self._send(), loop=asyncio.get_running_loop(), name="steps in Redis"), self._tasks)
         return await asked.found
 
     async def aclose(self) -> None:

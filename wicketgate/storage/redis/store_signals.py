@@ -58,8 +58,7 @@ class RedisSignals:
                     await self._send("UNSUBSCRIBE", topic)
 
     async def aclose(self) -> None:
-        if self._hearing is not None:
-            await end_tasks(self._hearing)
+        await end_tasks(self._hearing)
 
     async def _subscribe(self, topic: str) -> None:
         if self._hearing is None or self._hearing.done():

@@ -13,6 +13,7 @@ from typing import Any
 from wicketgate.answer_room import AnswerHold
 from wicketgate.errors import GatewayError
 from wicketgate.ports import CallContext, CannotAsk
+from wicketgate.task_end import cancel_all
 from wicketgate.upstreams.mcp.asking import ELICIT, unanswered
 from wicketgate.upstreams.mcp.call import NOT_VALID, Call, Gone, Heard, Malformed
 from wicketgate.upstreams.mcp.session import (
@@ -73,9 +74,7 @@ class Background:
     async def close(self) -> None:
         """Cancel what still runs, and wait until it has ended."""
         self._closed = True
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await cancel_all(self._tasks)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)

@@ -113,24 +113,18 @@ class FileSource:
         return data
 
 
+@dataclass(eq=False, repr=False)
 class UrlSource:
     """A document over HTTP, with its ETag. *headers* and *credentials* are sent for it, so the caller gives them only
     if the document is on the server that they are for."""
 
-    def __init__(
-        self,
-        url: str,
-        http: HttpClient,
-        headers: Mapping[str, str],
-        credentials: Credentials | None,
-        *,
-        poll_s: float = _URL_POLL_S,
-    ) -> None:
-        self.url = url
-        self.poll_s = poll_s
-        self._http = http
-        self._headers = headers
-        self._credentials = credentials
+    url: str
+    _http: HttpClient
+    _headers: Mapping[str, str]
+    _credentials: Credentials | None
+    poll_s: float = _URL_POLL_S
+
+    def __post_init__(self) -> None:
         self._validators: dict[str, str] = {}
 
     async def load(self) -> bytes | None:
