@@ -52,6 +52,7 @@ _CUT_OFF = ".,:;!?'*_"
 _HIDES_MORE = re.compile(r"@|\\|://")
 _NAME_OF_PERSON = re.compile(r"[\w .'\"<>()-]*")
 _BORDERS = dict.fromkeys(map(ord, ':,;|\t"{}[]'), "\n")
+_SHORTEST_IBAN = 14
 _MOST_SEGMENTS = 16
 _MOST_WORDS, _MOST_CHARS = 4, 80
 _MOST_AT_ONCE = 200
@@ -149,10 +150,12 @@ def values_in(result: Mapping[str, Any], args: Mapping[str, Any]) -> list[str]:
 
     What is made of words of *args* is left out: a tool that repeats its arguments is not the source of them.
     """
+    found = dict.fromkeys(islice(_values(result), _MOST_VALUES))
+    if not args:
+        return list(found)
     texts = " ".join(text for _, text in _texts(args, decode=True))
     asked = set(_words(f"{texts} {unquote(normalize('NFKC', texts))}"))
-    found = islice(_values(result), _MOST_VALUES)
-    return [value for value in dict.fromkeys(found) if not asked.issuperset(_words(value))]
+    return [value for value in found if not asked.issuperset(_words(value))]
 
 
 def _words(text: str) -> list[str]:
@@ -181,7 +184,7 @@ def _texts(value: Any, unread: frozenset[str] = frozenset(), *, decode: bool = F
             for key in reversed(list(each)):
                 if key not in unread:
                     left.append((name if key in parts else str(key), each[key]))
-                    if decode:
+                    if decode and "." in str(key):  # as every address has one
                         yield "", str(key)
         elif isinstance(each, list | tuple):
             left += [(name, inner) for inner in reversed(each)]
@@ -195,6 +198,9 @@ def _texts(value: Any, unread: frozenset[str] = frozenset(), *, decode: bool = F
 
 
 def _all_places(text: str) -> list[str]:
+    # Nearly all arguments are short words, which hold none; without a dot or colon the shortest is an IBAN.
+    if len(text) < _SHORTEST_IBAN and "." not in text and ":" not in text:
+        return []
     data = text.encode("utf-8", "surrogatepass")
     spans = (match.span() for match in islice(_pattern().finditer(data), _MOST_AT_ONCE))
     found = (data[start:end].decode("utf-8", "replace") for start, end in spans)

@@ -107,8 +107,7 @@ class ApprovalDesk:
         self._ending: asyncio.Task[None] | None = None
 
     async def aclose(self) -> None:
-        if self._ending is not None:
-            await end_tasks(self._ending)
+        await end_tasks(self._ending)
 
     def approver_of(self, context: CallContext) -> Approver:
         """The approver of each call in *context*, from whichever door: what was decided at the desk comes first, and
