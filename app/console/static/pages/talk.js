@@ -107,7 +107,9 @@ export function again() {
 const answer = () => talk.items[talk.items.length - 1];
 
 function begin(approvals) {
-  const metadata = { correlation_id: `console-${token()}` };
+  // What a conversation has read counts in this one alone.
+  talk.id ||= token();
+  const metadata = { correlation_id: `console-${token()}`, conversation_id: talk.id };
   if (approvals.length) metadata.approvals = approvals;
   talk.run = { key: `console-${token()}`, body: { messages: messages(), metadata }, last: "" };
   talk.items.push({ kind: "answer", steps: [] });
