@@ -432,3 +432,16 @@ async def _call(http: httpx.AsyncClient, service: RunningService, arguments: Bod
     message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
     answer = await http.post(f"{service.url}/mcp", json=message, headers=headers)
     assert answer.status_code == 200, answer.text
+
+
+@requirement("ACCESS-260", "OPS-7")
+async def test_labels_count_from_the_next_call_on_after_a_reload() -> None:
+    office = Office()
+    async with serving(office) as service, mcp_client(service, NEW) as client:
+        await client.call_tool("tool_execute", {"tool_id": "web:get_page", "args": {}})
+        gate = service.app.state.gate
+        before = await client.call_tool("tool_execute", _send(ATTACKER))
+        flow = gate.settings.flow.model_copy(update={"allow": ("*@example.net",)})
+        changes = await gate.apply(gate.settings.model_copy(update={"flow": flow}))
+        after = await client.call_tool("tool_execute", _send(ATTACKER))
+    assert (before.is_error, after.is_error, changes.waiting) == (True, False, ())
