@@ -1,7 +1,11 @@
 """Destinations, and where they come from (ACCESS-260 to ACCESS-266)."""
 
+from contextlib import suppress
+from email.utils import getaddresses
 from typing import Any
+from urllib.parse import urlsplit
 
+import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -403,3 +407,30 @@ def test_nothing_becomes_known_without_one_of_the_three_origins(steps: list[tupl
 
 def test_the_name_that_becomes_known_is_no_wider_than_the_destination() -> None:
     assert destinations_in({"url": "https://x.example/a/b?c"})[0].names[-1] == "//x.example/a/b?c"
+
+
+MAIL_WORDS = ("boss@ours.example", "m@evil.example", '"m"', "@evil.example", "evil.example", "x", "Boss", "[6.6.6.6]")
+MAIL_PARTS = st.sampled_from([*MAIL_WORDS, "%40", *"@ ,;\"<>()\\\t\n:=.'"])
+URL_WORDS = ("https:", "http:", "//", "ours.example", "evil.example", "ours.example:80", "..", "a", "%2e", "::1", "x=")
+URL_PARTS = st.sampled_from([*URL_WORDS, *"/\\@?#:;, \t\n.[]'\"|{&"])
+MINE = ("write to boss@ours.example or see https://ours.example/a and ours.example",)
+
+
+@requirement("ACCESS-261")
+@given(st.lists(MAIL_PARTS, max_size=8).map("".join))
+def test_no_reader_of_mail_addresses_finds_a_strange_one_that_we_do_not(text: str) -> None:
+    for _, address in getaddresses([text]):
+        own, _, domain = address.rpartition("@")
+        if own.strip() and domain.strip().endswith("evil.example"):
+            assert strange_after({"to": text}, said=MINE)
+
+
+@requirement("ACCESS-261")
+@given(st.lists(URL_PARTS, max_size=8).map("".join))
+def test_no_reader_of_urls_finds_a_strange_host_that_we_do_not(text: str) -> None:
+    hosts = set[str]()
+    for given_url in (text, f"//{text}"):
+        with suppress(ValueError, httpx.InvalidURL):
+            hosts |= {urlsplit(given_url).hostname or "", httpx.URL(given_url).host}
+    if any("evil.example" in host for host in hosts):
+        assert strange_after({"url": text}, said=MINE)

@@ -50,7 +50,8 @@ _PLACES = (
 _IBAN = re.compile(r"[A-Z]{2}\d{2}[ A-Z0-9-]+")
 _CUT_OFF = ".,:;!?'*_"
 _HIDES_MORE = re.compile(r"@|\\|://")
-_NAME_OF_PERSON = re.compile(r"[\w .'\"<>()-]*")
+# ``Ann Smith <place>``: behind a place only what closes it, since some readers go on with the address there.
+_BEFORE, _BEHIND = re.compile(r"[\w .'\"-]*[<(\s'\"]*"), re.compile(r"[>)\s'\"]*")
 _BORDERS = dict.fromkeys(map(ord, ':,;|\t"{}[]'), "\n")
 _SHORTEST_IBAN = 14
 _MOST_SEGMENTS = 16
@@ -114,9 +115,9 @@ def _with_inner(places: Sequence[str], text: str) -> Iterator[str]:
 def _doubtful(pieces: Iterable[str], places: Sequence[str]) -> Iterator[str]:
     """Yields the pieces of a named value that are more than one of *places* and a person's name: another reader may
     find another address there."""
-    for piece in map(str.strip, pieces):
-        left = _without(places, piece)
-        if piece and (left == piece or not _NAME_OF_PERSON.fullmatch(left)):
+    for piece in filter(None, map(str.strip, pieces)):
+        parted = (piece.partition(place) for place in places if place in piece)
+        if not any(_BEFORE.fullmatch(before) and _BEHIND.fullmatch(behind) for before, _, behind in parted):
             yield piece
 
 
