@@ -106,6 +106,7 @@ class LoginPlace:
         return urlsplit(self.found.issuer.authorization_endpoint).netloc
 
 
+@dataclass(eq=False, repr=False)
 class ServerLogin:
     """Logins at one tool server. Browsers come back to addresses that begin with *base*. *clock* is monotonic, in
     seconds.
@@ -113,17 +114,13 @@ class ServerLogin:
     Methods raise LoginFailure and StoreUnavailable.
     """
 
-    def __init__(
-        self,
-        client: LoginClient,
-        registrations: Registrations,
-        base: str,
-        clock: Callable[[], float],
-    ) -> None:
-        self._client = client
-        self._registrations = registrations
-        self._base = base
-        self._place = Recent(self._find, clock)
+    _client: LoginClient
+    _registrations: Registrations
+    _base: str
+    _clock: Callable[[], float]
+
+    def __post_init__(self) -> None:
+        self._place = Recent(self._find, self._clock)
 
     @property
     def url(self) -> str:
