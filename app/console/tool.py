@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from app.console.live import call_news
 from wicketgate.access.identity import Identity
 from wicketgate.catalog.card import render_card
-from wicketgate.catalog.definition_change import compact_json, definition_digest
+from wicketgate.catalog.definition_change import compact_json, digest_or_nothing
 from wicketgate.catalog.pins import Held, address_of
 from wicketgate.catalog.selectable import SelectableItem
 from wicketgate.errors import GatewayError, HydrateFailed, UpstreamUnavailable
@@ -108,7 +108,7 @@ def _pin(gate: Gate, item: SelectableItem, *, may_accept: bool) -> dict[str, Any
         "signs": list(signs),
         "trusted": bool(pinned and pinned.trusted),
         "file": policy.pins is not None,
-        "digest": _digest(definition),
+        "digest": digest_or_nothing(definition) if definition is not None else "",
         "may_accept": may_accept and policy.pins is not None and state in ("new", "suspicious"),
     }
 
@@ -187,7 +187,7 @@ def _rows(gate: Gate, told: Sequence[_Screened], *, may_accept: bool, whole: boo
                 "diff": list(change.lines) if change else [],
                 "signs": list(signs),
                 "about": about[:_ABOUT_CHARS] if isinstance(about, str) else "",
-                "digest": _digest(definition),
+                "digest": digest_or_nothing(definition) if definition is not None else "",
                 "may_accept": may_accept and pinned and definition is not None,
                 "definition": bounded(definition) if whole else None,
             }
@@ -207,15 +207,6 @@ def _declared_by_name(gate: Gate, sources: Collection[str]) -> Mapping[str, Mapp
             if isinstance(name, str):
                 by_name.setdefault(name, definition)
     return found
-
-
-def _digest(definition: Mapping[str, Any] | None) -> str:
-    if definition is None:
-        return ""
-    try:
-        return definition_digest(definition)
-    except ValueError:
-        return ""
 
 
 async def run_tool(gate: Gate, tool_id: str, args: object, context: CallContext, *, dry_run: bool) -> Mapping[str, Any]:
