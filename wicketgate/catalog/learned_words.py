@@ -310,14 +310,12 @@ class SharedWords:
         return sum(voices[:-1]) / (present + 1.0)
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class OwnAndShared:
     """Implements Learned: of what an actor taught and what all did, the greater weight counts."""
 
-    __slots__ = ("_own", "_shared")
-
-    def __init__(self, own: Learned, shared: Learned) -> None:
-        self._own = own
-        self._shared = shared
+    _own: Learned
+    _shared: Learned
 
     def weights(self, term: str) -> Mapping[str, float]:
         own, shared = self._own.weights(term), self._shared.weights(term)
