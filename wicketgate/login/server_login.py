@@ -97,10 +97,6 @@ class LoginPlace:
     refusal: Refusal | None
 
     @property
-    def issuer(self) -> str:
-        return self.found.issuer.issuer
-
-    @property
     def page(self) -> str:
         """The host that browsers are sent to."""
         return urlsplit(self.found.issuer.authorization_endpoint).netloc
@@ -137,13 +133,7 @@ class ServerLogin:
 
     def scopes(self, place: LoginPlace, login: Login) -> frozenset[str]:
         """The scopes that *login* asks for at *place*."""
-        challenged = place.refusal.scopes if place.refusal is not None else None
-        configured, found = self._client.plan.scopes, place.found
-        return frozenset(
-            asked_scopes(
-                found.resource, found.issuer, configured=configured, challenged=challenged, granted=login.scopes
-            )
-        )
+        return frozenset(asked_scopes(place.found, place.refusal, self._client.plan.scopes, login.scopes))
 
     async def begin(self, login: Login) -> tuple[Agreement, str]:
         """The record from the agreement to *login* on, and the URL for the browser."""
