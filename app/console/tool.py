@@ -11,7 +11,6 @@ from time import perf_counter
 from typing import Any, NamedTuple
 
 from app.console.live import call_news
-from wicketgate.access.identity import Identity
 from wicketgate.catalog.card import render_card
 from wicketgate.catalog.definition_change import compact_json, digest_or_nothing
 from wicketgate.catalog.pins import Held, address_of
@@ -133,12 +132,8 @@ def _policy(gate: Gate, tool_id: str, context: CallContext, key: str) -> dict[st
         "actor": identity.actor,
         "usable": usable,
         "lines": list(lines),
-        "keys": [_holder(each.id, each.identity) for each in keys[:_MOST_KEYS]],
+        "keys": [{"id": each.id, "actor": each.identity.actor} for each in keys[:_MOST_KEYS]],
     }
-
-
-def _holder(key_id: str, identity: Identity) -> dict[str, str]:
-    return {"id": key_id, "actor": identity.actor}
 
 
 async def held_tools(gate: Gate, wanted: str = "", *, may_accept: bool) -> Mapping[str, Any]:
