@@ -139,17 +139,17 @@ class ConnectPages:
         if login.upstream != upstream or server is None:
             raise LoginRefused("gone")
         place = await server.place()
-        scopes = server.scopes(place, login)
+        issuer, scopes = place.found.issuer.issuer, server.scopes(place, login)
         text = pages.consent(
             upstream,
             self._server_host(upstream),
-            urlsplit(place.issuer).netloc,
+            urlsplit(issuer).netloc,
             place.page,
             scopes,
             session.actor,
             self._own_host,
             f"{self._url}/connect/{upstream}",
-            {"f": flow, "t": login.csrf, "i": _shown(server.url, place.issuer, place.page, scopes)},
+            {"f": flow, "t": login.csrf, "i": _shown(server.url, issuer, place.page, scopes)},
             for_all=self._logins.is_shared(upstream),
         )
         return HTMLResponse(text, headers=dict(pages.OF_FORMS))

@@ -16,7 +16,7 @@ import click
 from app.clients import CLIENTS
 from app.commands.import_entry import ClientServer, ImportedServer, import_entry, is_this_gate
 from app.commands.import_files import ClientConfig, Machine, client_named, read_client_config
-from app.commands.import_tools import ALL_TOOLS
+from app.commands.import_tools import ALL_TOOLS, listed
 from app.commands.import_variables import Variables, Verbatim
 from app.commands.options import with_json
 from app.commands.output import bounded_line, count, printable
@@ -57,7 +57,7 @@ def import_command(sources: tuple[str, ...], write: Path | None, as_json: bool) 
     imported, variables = take_over(servers)
     problems = [problem for config in configs for problem in config.problems]
     problems += [each.problem for each in found if each.problem]
-    text = as_yaml(imported, _origins([each.source for each in found if each.config.servers]))
+    text = as_yaml(imported, listed([each.source for each in found if each.config.servers], _MAX_ORIGINS))
     if write is not None:
         write_new(write, text, "; choose another name")
     if as_json:
@@ -221,11 +221,6 @@ def _with_source(found: _Found) -> ClientConfig:
     problems = tuple(f"{found.source}: {problem}" for problem in found.config.problems)
     servers = tuple(replace(server, source=found.source) for server in found.config.servers)
     return ClientConfig(servers, problems)
-
-
-def _origins(origins: Sequence[str]) -> str:
-    more = f" and {len(origins) - _MAX_ORIGINS} more" if len(origins) > _MAX_ORIGINS else ""
-    return ", ".join(origins[:_MAX_ORIGINS]) + more
 
 
 def _nothing_found(machine: Machine, sources: Sequence[str], found: Sequence[_Found], *, as_json: bool) -> None:

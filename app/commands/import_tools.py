@@ -44,8 +44,8 @@ class ToolChoice:
         """Returns the choice in words; empty if all tools are on."""
         if self.only is not None:
             kept = [name for name in self.only if not _fits_any(name, self.off)]
-            return f"only these tools stay enabled: {_listed(kept)}" if kept else "all its tools stay disabled"
-        return f"these tools stay disabled: {_listed(self.off)}" if self.off else ""
+            return f"only these tools stay enabled: {listed(kept)}" if kept else "all its tools stay disabled"
+        return f"these tools stay disabled: {listed(self.off)}" if self.off else ""
 
 
 ALL_TOOLS = ToolChoice()
@@ -65,7 +65,7 @@ def from_lists(only: object, off: object, notes: list[str], *, patterns: bool) -
         allowed = ()
     starred = [name for name in (*(allowed or ()), *(denied or ())) if "*" in name]
     if starred and not patterns:
-        notes.append(f"a * in the name of a tool is a wildcard here: {_listed(starred)}")
+        notes.append(f"a * in the name of a tool is a wildcard here: {listed(starred)}")
         allowed = None if allowed is None else tuple(name for name in allowed if "*" not in name)
     if allowed is not None:
         # Such a name would be taken for a variable when the configuration is read.
@@ -84,7 +84,7 @@ def from_rules(rules: Mapping[str, bool], prefix: str, notes: list[str]) -> Tool
         if _covers(pattern, f"{prefix}_"):
             covering.append(pattern)
             if not allowed and on:
-                notes.append(f"stays off, because a later rule says so: {_listed(on)}")
+                notes.append(f"stays off, because a later rule says so: {listed(on)}")
                 on.clear()
         elif pattern.startswith(f"{prefix}_"):
             (on if allowed else off).append(pattern.removeprefix(f"{prefix}_"))
@@ -92,7 +92,7 @@ def from_rules(rules: Mapping[str, bool], prefix: str, notes: list[str]) -> Tool
         return from_lists(on, off, notes, patterns=True) if on else None
     again = [name for name in on if _fits_any(name, off)]
     if again:
-        notes.append(f"stays off, because another rule says so: {_listed(again)}")
+        notes.append(f"stays off, because another rule says so: {listed(again)}")
     return from_lists(None, [name.replace("?", "*") for name in off], notes, patterns=True) if off else ALL_TOOLS
 
 
@@ -119,9 +119,9 @@ def _tool_manager(mode: str, tools: tuple[str, ...]) -> dict[str, Any]:
     return {"handler": "tool_manager", "config": {"mode": mode, "tools": list(tools)}}
 
 
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _MAX_SHOWN} more" if len(names) > _MAX_SHOWN else ""
-    return ", ".join(names[:_MAX_SHOWN]) + more
+def listed(names: Sequence[str], most: int = _MAX_SHOWN) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def _fits_any(name: str, patterns: Sequence[str]) -> bool:

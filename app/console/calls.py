@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
-from typing import Any, Literal
+from typing import Any
 
 from app.console.live import Readable, name_of
 from wicketgate.gate import Gate
@@ -24,9 +24,6 @@ _AFTER_S = 0.001
 _CALL_ID = re.compile(r"[0-9A-Za-z._:-]{1,128}", re.ASCII)
 _IN_MEMORY = re.compile(r"m([0-9]{1,15})")
 _OLDER = re.compile(r"s([0-9T:.+-]{10,40})_([0-9A-Za-z._:-]{0,128})", re.ASCII)
-
-Older = Literal["memory", "sql", "none", "unread"]
-"""The end of a page: more is in memory; in the database; nowhere; or the database could not be read."""
 
 FILTERS = ("tool", "server", "actor", "outcome", "code", "operation", "q")
 

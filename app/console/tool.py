@@ -11,9 +11,8 @@ from time import perf_counter
 from typing import Any, NamedTuple
 
 from app.console.live import call_news
-from wicketgate.access.identity import Identity
 from wicketgate.catalog.card import render_card
-from wicketgate.catalog.definition_change import compact_json, definition_digest
+from wicketgate.catalog.definition_change import compact_json, digest_or_nothing
 from wicketgate.catalog.pins import Held, address_of
 from wicketgate.catalog.selectable import SelectableItem
 from wicketgate.errors import GatewayError, HydrateFailed, UpstreamUnavailable
@@ -108,7 +107,7 @@ def _pin(gate: Gate, item: SelectableItem, *, may_accept: bool) -> dict[str, Any
         "signs": list(signs),
         "trusted": bool(pinned and pinned.trusted),
         "file": policy.pins is not None,
-        "digest": _digest(definition),
+        "digest": digest_or_nothing(definition) if definition is not None else "",
         "may_accept": may_accept and policy.pins is not None and state in ("new", "suspicious"),
     }
 
@@ -133,12 +132,8 @@ def _policy(gate: Gate, tool_id: str, context: CallContext, key: str) -> dict[st
         "actor": identity.actor,
         "usable": usable,
         "lines": list(lines),
-        "keys": [_holder(each.id, each.identity) for each in keys[:_MOST_KEYS]],
+        "keys": [{"id": each.id, "actor": each.identity.actor} for each in keys[:_MOST_KEYS]],
     }
-
-
-def _holder(key_id: str, identity: Identity) -> dict[str, str]:
-    return {"id": key_id, "actor": identity.actor}
 
 
 async def held_tools(gate: Gate, wanted: str = "", *, may_accept: bool) -> Mapping[str, Any]:
@@ -187,7 +182,7 @@ def _rows(gate: Gate, told: Sequence[_Screened], *, may_accept: bool, whole: boo
                 "diff": list(change.lines) if change else [],
                 "signs": list(signs),
                 "about": about[:_ABOUT_CHARS] if isinstance(about, str) else "",
-                "digest": _digest(definition),
+                "digest": digest_or_nothing(definition) if definition is not None else "",
                 "may_accept": may_accept and pinned and definition is not None,
                 "definition": bounded(definition) if whole else None,
             }
@@ -207,15 +202,6 @@ def _declared_by_name(gate: Gate, sources: Collection[str]) -> Mapping[str, Mapp
             if isinstance(name, str):
                 by_name.setdefault(name, definition)
     return found
-
-
-def _digest(definition: Mapping[str, Any] | None) -> str:
-    if definition is None:
-        return ""
-    try:
-        return definition_digest(definition)
-    except ValueError:
-        return ""
 
 
 async def run_tool(gate: Gate, tool_id: str, args: object, context: CallContext, *, dry_run: bool) -> Mapping[str, Any]:

@@ -9,6 +9,7 @@ import errno
 import logging
 import socket
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from app.port.connections import Connections
 from wicketgate.task_end import hold
@@ -24,33 +25,31 @@ _NOTE_EVERY_S = 0.25
 _LOG_EVERY_S = 60.0
 
 
+@dataclass(eq=False, repr=False)
 class Acceptor:
-    """In the place of an ``asyncio.Server``, with the methods that uvicorn calls."""
+    """In the place of an ``asyncio.Server``, with the methods that uvicorn calls.
 
-    def __init__(
-        self,
-        listener: socket.socket,
-        make_protocol: Callable[[], asyncio.Protocol],
-        connections: Connections,
-        at_once: int = ACCEPTED_IN_A_TURN,
-        is_least: Callable[[int], bool] | None = None,
-    ) -> None:
-        """Takes up to *at_once* connections in a turn of the loop. *is_least* gets how many are held, and returns
-        whether no other process that takes from the same socket holds fewer; if one does, it is given a moment."""
+    Takes up to *at_once* connections in a turn of the loop. *is_least* gets how many are held, and returns whether no
+    other process that takes from the same socket holds fewer; if one does, it is given a moment.
+    """
+
+    _listener: socket.socket
+    _make_protocol: Callable[[], asyncio.Protocol]
+    _connections: Connections
+    _at_once: int = ACCEPTED_IN_A_TURN
+    is_least: Callable[[int], bool] | None = None
+
+    def __post_init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._listener = listener
-        self._make_protocol = make_protocol
-        self._connections = connections
-        self._at_once = at_once
-        self._is_least = is_least or (lambda held: True)
+        self._is_least = self.is_least or (lambda held: True)
         self._waited = False
         self._opening: set[asyncio.Task[None]] = set()
         self._retry: asyncio.TimerHandle | None = None
         self._logged_at: float | None = None
         self._closed = False
-        listener.setblocking(False)
+        self._listener.setblocking(False)
         self._listen()
-        self._noting: asyncio.Handle | None = self._loop.call_soon(self._note_held) if is_least is not None else None
+        self._noting: asyncio.Handle | None = self._loop.call_soon(self._note_held) if self.is_least else None
 
     def close(self) -> None:
         """Takes no further connection. The socket is its owner's."""

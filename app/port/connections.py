@@ -63,16 +63,14 @@ class _Source(NamedTuple):
     trusted: bool
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Seat:
     """One connection. *reserved*: it stands in the reserve. *gone*: it is closed, or gave way."""
 
-    __slots__ = ("give_way", "gone", "reserved", "source")
-
-    def __init__(self, source: _Source, give_way: Callable[[], None]) -> None:
-        self.source = source
-        self.give_way = give_way
-        self.reserved = False
-        self.gone = False
+    source: _Source
+    give_way: Callable[[], None]
+    reserved: bool = False
+    gone: bool = False
 
 
 class Connections:

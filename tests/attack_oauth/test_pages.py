@@ -9,8 +9,9 @@ from tests.contract.test_connecting_in_a_browser import with_issuer
 from tests.support.requirement import requirement
 from tests.support.service import KEY, OTHER_KEY
 from wicketgate.login.authorize import asked_scopes
-from wicketgate.login.discovery import Issuer, Resource
+from wicketgate.login.discovery import Discovery, Issuer, Resource
 from wicketgate.login.steps import Distrusted
+from wicketgate.net.challenge import Refusal
 
 ANN = "wg_ann_0123456789012345678901234567890123456789"
 
@@ -68,9 +69,10 @@ async def test_one_answer_of_an_issuer_is_redeemed_once() -> None:
 @requirement("ACCESS-227")
 @pytest.mark.parametrize("scopes", [[f"a{n:03}" for n in range(201)], ["a" * 195 + ".admin"]])
 def test_more_than_a_person_can_be_shown_is_not_asked_for(scopes: list[str]) -> None:
-    found = Issuer("https://as.example.net", "https://as.example.net/token")
+    issuer = Issuer("https://as.example.net", "https://as.example.net/token")
+    found = Discovery(Resource("https://mcp.example.net"), issuer)
     with pytest.raises(Distrusted):
-        asked_scopes(Resource("https://mcp.example.net"), found, challenged=tuple(scopes))
+        asked_scopes(found, Refusal(401, {"scope": " ".join(scopes)}), (), ())
 
 
 @requirement("ACCESS-186")

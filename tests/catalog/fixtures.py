@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from wicketgate.catalog.graph import ChoiceGraph, Node
 from wicketgate.catalog.selectable import SelectableItem, mcp_tool_to_selectable
 from wicketgate.tokens import TokenCounter, shipped_token_counter
 
@@ -34,3 +35,8 @@ def definition(name: str, description: str | None = "Does it.", properties: Sequ
 def item(name: str, server: str | None = "github", **more: Any) -> SelectableItem:
     made: Mapping[str, Any] = definition(name, **more)
     return mcp_tool_to_selectable(made, server)
+
+
+def walk(found: ChoiceGraph) -> list[Node]:
+    """Every node below the root, each before its children."""
+    return [node for namespace in found.namespaces for node in found.walk_in(namespace)]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.catalog.fixtures import definition, item, tokens
+from tests.catalog.fixtures import definition, item, tokens, walk
 from tests.support.effort import bounded_effort
 from tests.support.properties import examples
 from tests.support.requirement import requirement
@@ -359,7 +359,7 @@ def test_a_catalog_depends_on_the_tools_alone_and_shows_each_of_them(
     shuffled = random.sample(drawn, len(drawn))
     second = build_catalog({"x": shuffled}, tokens(), previous=former)
     assert (second.version, list(second.items), second.items) == (first.version, list(first.items), first.items)
-    assert list(second.graph.walk()) == list(first.graph.walk())
+    assert walk(second.graph) == walk(first.graph)
     assert {made.upstream_name for made in first.items.values()} == {tool["name"] for tool in drawn}
     assert not first.quarantine
     assert not first.skipped
@@ -370,7 +370,7 @@ def test_a_catalog_depends_on_the_tools_alone_and_shows_each_of_them(
 
 def state(found: Catalog) -> Any:
     """All that a catalog shows."""
-    places = list(found.graph.walk())
+    places = walk(found.graph)
     levels = [(), *(parse_path(node.path) for node in places)]
     return (
         (found.version, list(found.items.items()), found.definition_chars(), found.skipped),

@@ -56,7 +56,7 @@ def asked(steps: Steps[Any], answer: bytes) -> tuple[dict[str, str], Any]:
 @requirement("UP-150")
 def test_a_token_is_exchanged_and_an_assertion_gets_one() -> None:
     given = b'{"access_token": "t", "token_type": "Bearer", "issued_token_type": "urn:x"}'
-    form, tokens = asked(exchange(CLIENT, "subject", audience="a", resource="https://r", now=0.0), given)
+    form, tokens = asked(exchange(CLIENT, "subject", audience="a", scopes=(), resource="https://r", now=0.0), given)
     assert form["grant_type"] == "urn:ietf:params:oauth:grant-type:token-exchange"
     assert (form["subject_token"], form["audience"], form["resource"]) == ("subject", "a", "https://r")
     assert isinstance(tokens, Tokens)

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
@@ -10,7 +10,6 @@ from typing import Any
 from tests.support.http_service import HttpService, Reply, Seen
 from tests.support.scripted_server import HANDSHAKE, MODERN
 from wicketgate.net import Credentials, Outgoing
-from wicketgate.upstreams.mcp.asking import Forwarded
 from wicketgate.upstreams.mcp.eras import Mode
 from wicketgate.upstreams.mcp.http import http_transport
 from wicketgate.upstreams.mcp.upstream import McpServerUpstream
@@ -70,7 +69,7 @@ class BothEras:
 async def both_eras_server(
     server: BothEras,
     mode: Mode = "auto",
-    forward: tuple[Forwarded, ...] = (),
+    forward: Collection[str] = (),
     credentials: Credentials | None = None,
 ) -> AsyncIterator[McpServerUpstream]:
     async with HttpService(server.reply) as service:

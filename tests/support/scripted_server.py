@@ -97,6 +97,6 @@ async def scripted_server(
             connect_timeout_s=15,
             jitter=lambda: 0,
             mode="handshake" if era == HANDSHAKE else "auto",
-            tasks=tasks,
+            tasks=tasks or TaskBounds(),
         )
         yield server

@@ -159,15 +159,11 @@ class ChoiceGraph:
             node = node.children.get(segment) if isinstance(node, Branch) else None
         return node.tool_id if isinstance(node, Leaf) else None
 
-    def walk(self, visible: Visible | None = None) -> Iterator[Node]:
-        """Every node below the root, each before its children."""
-        yield from self._below(self._root, visible)
-
     def walk_in(self, namespace: str) -> Iterator[Node]:
         """A namespace and every node in it, each before its children."""
         branch = self.namespaces[namespace].branch
         yield self._inner(branch, None)
-        yield from self._below(branch, None)
+        yield from self._below(branch)
 
     def path_of(self, tool_id: str) -> str:
         """Raises PathNotFound."""
@@ -178,13 +174,13 @@ class ChoiceGraph:
         except KeyError:
             raise PathNotFound("No tool has this id.", path=tool_id) from None
 
-    def _below(self, branch: Branch, visible: Visible | None) -> Iterator[Node]:
-        for child in shown_children(branch, visible):
+    def _below(self, branch: Branch) -> Iterator[Node]:
+        for child in shown_children(branch, None):
             if isinstance(child, Leaf):
                 yield child
             else:
-                yield self._inner(child, visible)
-                yield from self._below(child, visible)
+                yield self._inner(child, None)
+                yield from self._below(child)
 
     def _inner(self, branch: Branch, visible: Visible | None) -> Inner:
         count = len(branch.tool_ids) if visible is None else sum(map(visible, branch.tool_ids))

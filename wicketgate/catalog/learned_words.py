@@ -155,16 +155,14 @@ class ToolWords:
 _UNKNOWN = ToolWords()
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class ActorWords:
     """Implements Learned: what one actor's runs taught. Weights are those of the day that ``on`` was last given."""
 
-    __slots__ = ("_by_word", "_day", "_tools", "_weights")
-
-    def __init__(self) -> None:
-        self._tools: dict[str, ToolWords] = {}
-        self._by_word: dict[str, tuple[str, ...]] = {}
-        self._weights: dict[str, Mapping[str, float]] = {}
-        self._day = 0.0
+    _tools: dict[str, ToolWords] = field(default_factory=dict)
+    _by_word: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    _weights: dict[str, Mapping[str, float]] = field(default_factory=dict)
+    _day: float = 0.0
 
     def get(self, tool_id: str) -> ToolWords:
         return self._tools.get(tool_id, _UNKNOWN)
@@ -220,24 +218,22 @@ def _rarity(having: int, tools: int) -> float:
     return float((math.log1p(tools / having) / math.log1p(tools)) ** _RARITY_POWER) if having else 0.0
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class SharedWords:
     """Implements Learned: what all actors taught together (BROWSE-46).
 
     Each actor has one voice among those who ran the tool, and the loudest is left out. So a word counts once two actors
     have used it, and what a single actor says alone is heard by nobody. Where *n* others ran the tool, one actor lifts
-    a weight by at most 1 / (n + 2), and by nothing where none of them used the word.
+    a weight by at most 1 / (n + 2), and by nothing where none of them used the word. *actors* may grow; ``note`` is
+    called for each change of what is in it.
     """
 
-    __slots__ = ("_actors", "_by_word", "_day", "_of_tool", "_present", "_weights")
-
-    def __init__(self, actors: Mapping[str, ActorWords]) -> None:
-        """*actors* may grow; ``note`` is called for each change of what is in it."""
-        self._actors = actors
-        self._of_tool: defaultdict[str, set[str]] = defaultdict(set)
-        self._by_word: dict[str, dict[str, set[str]]] = {}
-        self._present: dict[str, float] = {}
-        self._weights: dict[str, Mapping[str, float]] = {}
-        self._day = 0.0
+    _actors: Mapping[str, ActorWords]
+    _of_tool: defaultdict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+    _by_word: dict[str, dict[str, set[str]]] = field(default_factory=dict)
+    _present: dict[str, float] = field(default_factory=dict)
+    _weights: dict[str, Mapping[str, float]] = field(default_factory=dict)
+    _day: float = 0.0
 
     def note(self, actor: str, tool_id: str, former: ToolWords, words: ToolWords) -> None:
         """Count in that *actor* has *words* for a tool now, and had the *former*."""
@@ -310,14 +306,12 @@ class SharedWords:
         return sum(voices[:-1]) / (present + 1.0)
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class OwnAndShared:
     """Implements Learned: of what an actor taught and what all did, the greater weight counts."""
 
-    __slots__ = ("_own", "_shared")
-
-    def __init__(self, own: Learned, shared: Learned) -> None:
-        self._own = own
-        self._shared = shared
+    _own: Learned
+    _shared: Learned
 
     def weights(self, term: str) -> Mapping[str, float]:
         own, shared = self._own.weights(term), self._shared.weights(term)

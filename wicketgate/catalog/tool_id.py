@@ -107,12 +107,7 @@ def infer_namespace(tool_name: str) -> str:
     That is the text before the first dot or slash; otherwise the first of three or more segments that underscores part;
     otherwise ``mcp``.
     """
-    return _legal_namespace(_split_name(tool_name)[0])
-
-
-def namespace_of(server: str) -> str:
-    """Returns the namespace that an upstream's configured name gives, always within the grammar."""
-    return _legal_namespace(server)
+    return namespace_of(_split_name(tool_name)[0])
 
 
 def tool_names(namespace: str, *names: str, home: str = "") -> ToolNames:
@@ -132,7 +127,7 @@ def derive_tool_id(upstream_name: str, input_schema: object, version: str | None
         namespace = infer_namespace(upstream_name)
         wanted_namespace, own_name = _split_name(upstream_name)
     else:
-        namespace = _legal_namespace(server)
+        namespace = namespace_of(server)
         wanted_namespace, own_name = server, _without_prefix(upstream_name, server)
     name = _legal_name(own_name)
     legal_version = None if version is None else _legal_version(version)
@@ -222,7 +217,7 @@ def _without_prefix(tool_name: str, server: str) -> str:
     return tool_name
 
 
-def _legal_namespace(text: str) -> str:
+def namespace_of(text: str) -> str:
     if NAMESPACE.fullmatch(text):
         return text
     mapped = re.sub(r"[^a-z0-9_-]+", "-", without_accents(text).lower()).strip("-_")[:_MAPPED_NAME_CHARS].strip("-_")

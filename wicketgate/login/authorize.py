@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
-from wicketgate.login.discovery import Issuer, Resource
+from wicketgate.login.discovery import Discovery, Issuer
 from wicketgate.login.registrar import Registration, error_code
 from wicketgate.login.steps import Declined, Distrusted, NotOffered, Refused
+from wicketgate.net.challenge import Refusal
 from wicketgate.net.outgoing import shown_origin
 
 OFFLINE = "offline_access"
@@ -39,21 +40,17 @@ class Pending:
 
 
 def asked_scopes(
-    resource: Resource,
-    issuer: Issuer,
-    *,
-    configured: tuple[str, ...] = (),
-    challenged: tuple[str, ...] | None = None,
-    granted: Iterable[str] = (),
+    found: Discovery, refusal: Refusal | None, configured: tuple[str, ...], granted: Iterable[str]
 ) -> tuple[str, ...]:
-    """The scopes to ask for: those of the operator, otherwise of the challenge, otherwise all of the server, or none.
+    """The scopes to ask for: those of the operator, otherwise of the *refusal*, otherwise all of the server, or none.
     *granted* ones stay. ``offline_access`` goes with others where the issuer has it, for a refresh token. Raises
     Distrusted for more, or longer ones, than a person can be shown."""
-    needed = configured or (challenged if challenged is not None else resource.scopes) or ()
+    challenged = refusal.scopes if refusal is not None else None
+    needed = configured or (challenged if challenged is not None else found.resource.scopes) or ()
     scopes = dict.fromkeys([*sorted(granted), *needed, *(challenged or ())])
     if len(scopes) > MAX_SCOPES or any(len(scope) > MAX_SCOPE for scope in scopes):
         raise Distrusted(f"more than {MAX_SCOPES} scopes are asked for, or one of more than {MAX_SCOPE} characters")
-    if scopes and OFFLINE in (issuer.scopes or ()):
+    if scopes and OFFLINE in (found.issuer.scopes or ()):
         scopes[OFFLINE] = None
     return tuple(scopes)
 

@@ -93,27 +93,21 @@ class CameBack:
     flow: str
 
 
+@dataclass(eq=False, repr=False)
 class BrowserLogins:
     """*carrier* makes what carries requests to one issuer. *now* is the time of day, *clock* monotonic, both in
     seconds. *id_tokens* keeps what the logins gave, *rows* the ways that were used."""
 
-    def __init__(
-        self,
-        issuers: Issuers,
-        rows: SealedRows,
-        carrier: Callable[[str], Carrier],
-        public_url: str,
-        now: Callable[[], float],
-        clock: Callable[[], float],
-        id_tokens: KeptIdTokens,
-    ) -> None:
-        self._issuers = issuers
-        self._rows = rows
-        self._carrier = carrier
-        self._redirect_uri = f"{public_url}{CALLBACK}"
-        self._now = now
-        self._clock = clock
-        self._id_tokens = id_tokens
+    _issuers: Issuers
+    _rows: SealedRows
+    _carrier: Callable[[str], Carrier]
+    _public_url: str
+    _now: Callable[[], float]
+    _clock: Callable[[], float]
+    _id_tokens: KeptIdTokens
+
+    def __post_init__(self) -> None:
+        self._redirect_uri = f"{self._public_url}{CALLBACK}"
         self._documents: dict[str, Recent[FoundIssuer]] = {}
 
     @property

@@ -143,12 +143,8 @@ class LoginClient:
         state: str = "",
     ) -> Pending:
         """The request for the browser. *state* is as random as the one that is made without it. Raises LoginFailure."""
-        plan = self.plan
-        challenged = refusal.scopes if refusal is not None else None
-        scopes = asked_scopes(
-            found.resource, found.issuer, configured=plan.scopes, challenged=challenged, granted=granted
-        )
-        resource = plan.resource_for(found.resource)
+        scopes = asked_scopes(found, refusal, self.plan.scopes, granted)
+        resource = self.plan.resource_for(found.resource)
         state, verifier = state or secrets.token_urlsafe(32), secrets.token_urlsafe(32)
         return authorization(
             found.issuer,
@@ -157,7 +153,7 @@ class LoginClient:
             resource,
             state=state,
             verifier=verifier,
-            more=plan.authorize_params,
+            more=self.plan.authorize_params,
         )
 
     async def finish(self, pending: Pending, came: Mapping[str, str]) -> Login:

@@ -44,7 +44,6 @@ class Issuer:
     revocation_endpoint: str = ""
     scopes: tuple[str, ...] | None = None
     auth_methods: tuple[str, ...] = _BASIC
-    grant_types: tuple[str, ...] | None = None
     s256: bool = False
     says_issuer: bool = False
     takes_documents: bool = False
@@ -188,7 +187,6 @@ def _read_issuer(document: Mapping[str, Any], expected: str) -> Issuer:
         _url(document, "revocation_endpoint"),
         _words(document.get("scopes_supported"), _MAX_SCOPE),
         methods,
-        _words(document.get("grant_types_supported"), _MAX_SCOPE),
         "S256" in (_words(document.get("code_challenge_methods_supported"), _MAX_SCOPE) or ()),
         document.get("authorization_response_iss_parameter_supported") is True,
         document.get("client_id_metadata_document_supported") is True,

@@ -60,13 +60,10 @@ class GateClient:
         return Client(issuer, endpoint, self.client_id, self.auth_method, self.client_secret, self.assertion)
 
 
-class Exchange(Protocol):
-    """One way to a token for one tool server."""
-
-    async def __call__(self, issuer: str, actor: str, subject: str) -> Tokens:
-        """Return a token for *actor*, whose access token *subject* the issuer with the URL *issuer* gave. Raises
-        LoginFailure; NeedsLogin where the caller has first to log in with a browser."""
-        ...
+Exchange = Callable[[str, str, str], Awaitable[Tokens]]
+"""One way to a token for one tool server. Gets the URL of an issuer, an actor and the access token that the issuer gave
+it, and returns a token for the actor. Raises LoginFailure; NeedsLogin where the caller has first to log in with a
+browser."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,23 +90,18 @@ class MachineSource:
         return None
 
 
+@dataclass(eq=False, repr=False)
 class IssuedCredentials:
     """Implements Credentials. *now* is the clock of the tokens' ends. *learn* gets each token before it is used.
     *scopes_mend* is what the operator does for more scopes."""
 
-    def __init__(
-        self,
-        name: str,
-        source: TokenSource,
-        now: Callable[[], float],
-        learn: Callable[[str], None] = lambda token: None,
-        scopes_mend: str = "",
-    ) -> None:
-        self._name = name
-        self._scopes_mend = scopes_mend
-        self._source = source
-        self._now = now
-        self._learn = learn
+    _name: str
+    _source: TokenSource
+    _now: Callable[[], float]
+    _learn: Callable[[str], None] = lambda token: None
+    scopes_mend: str = ""
+
+    def __post_init__(self) -> None:
         self._header = ""
         self._fresh_until = 0.0
         self._good_until = 0.0
@@ -134,7 +129,7 @@ class IssuedCredentials:
             with suppress(LoginFailure):
                 tokens = await self._source.other()
             if tokens is None:
-                raise ScopesNeeded(self._name, refusal.named_scopes, self._scopes_mend)
+                raise ScopesNeeded(self._name, refusal.named_scopes, self.scopes_mend)
             self._take(tokens)
             return True
         if self._now() >= self._renewed_until:

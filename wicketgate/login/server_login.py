@@ -97,15 +97,12 @@ class LoginPlace:
     refusal: Refusal | None
 
     @property
-    def issuer(self) -> str:
-        return self.found.issuer.issuer
-
-    @property
     def page(self) -> str:
         """The host that browsers are sent to."""
         return urlsplit(self.found.issuer.authorization_endpoint).netloc
 
 
+@dataclass(eq=False, repr=False)
 class ServerLogin:
     """Logins at one tool server. Browsers come back to addresses that begin with *base*. *clock* is monotonic, in
     seconds.
@@ -113,17 +110,13 @@ class ServerLogin:
     Methods raise LoginFailure and StoreUnavailable.
     """
 
-    def __init__(
-        self,
-        client: LoginClient,
-        registrations: Registrations,
-        base: str,
-        clock: Callable[[], float],
-    ) -> None:
-        self._client = client
-        self._registrations = registrations
-        self._base = base
-        self._place = Recent(self._find, clock)
+    _client: LoginClient
+    _registrations: Registrations
+    _base: str
+    _clock: Callable[[], float]
+
+    def __post_init__(self) -> None:
+        self._place = Recent(self._find, self._clock)
 
     @property
     def url(self) -> str:
@@ -140,13 +133,7 @@ class ServerLogin:
 
     def scopes(self, place: LoginPlace, login: Login) -> frozenset[str]:
         """The scopes that *login* asks for at *place*."""
-        challenged = place.refusal.scopes if place.refusal is not None else None
-        configured, found = self._client.plan.scopes, place.found
-        return frozenset(
-            asked_scopes(
-                found.resource, found.issuer, configured=configured, challenged=challenged, granted=login.scopes
-            )
-        )
+        return frozenset(asked_scopes(place.found, place.refusal, self._client.plan.scopes, login.scopes))
 
     async def begin(self, login: Login) -> tuple[Agreement, str]:
         """The record from the agreement to *login* on, and the URL for the browser."""

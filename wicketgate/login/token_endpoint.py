@@ -134,13 +134,7 @@ def client_credentials(
 
 
 def exchange(
-    client: Client,
-    subject_token: str,
-    *,
-    audience: str = "",
-    scopes: tuple[str, ...] = (),
-    resource: str = "",
-    now: float,
+    client: Client, subject_token: str, *, audience: str, scopes: tuple[str, ...], resource: str, now: float
 ) -> Steps[Tokens]:
     """A token for another server in place of the access token *subject_token* (RFC 8693)."""
     form = {"grant_type": _EXCHANGE, "subject_token": subject_token, "subject_token_type": ACCESS_TOKEN}

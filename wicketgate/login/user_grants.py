@@ -35,6 +35,7 @@ class _Known:
     read_at: float
 
 
+@dataclass(eq=False, repr=False)
 class UserGrants:
     """Implements UserCredentials for the upstream *name*. *clock* is monotonic, in seconds.
 
@@ -43,25 +44,17 @@ class UserGrants:
     *count* gets the outcome of each refresh of this process.
     """
 
-    def __init__(
-        self,
-        name: str,
-        grants: Grants,
-        refresh: Refresh,
-        connect: Connect,
-        clock: Callable[[], float],
-        bond: Callable[[str], Bond],
-        *,
-        shared: bool = False,
-        count: Callable[[RefreshOutcome], None] = lambda outcome: None,
-    ) -> None:
-        self._name = name
-        self._grants = grants
-        self._refresher = Refresher(grants, refresh, clock, count)
-        self._connect = connect
-        self._clock = clock
-        self._bond = bond
-        self._shared = shared
+    _name: str
+    _grants: Grants
+    _refresh: Refresh
+    _connect: Connect
+    _clock: Callable[[], float]
+    _bond: Callable[[str], Bond]
+    shared: bool = False
+    count: Callable[[RefreshOutcome], None] = lambda outcome: None
+
+    def __post_init__(self) -> None:
+        self._refresher = Refresher(self._grants, self._refresh, self._clock, self.count)
         self._known: dict[str, _Known] = {}
         self._reading: dict[str, asyncio.Task[Grant | None]] = {}
         self._in_use = WeakSet[_GrantCredentials]()
@@ -70,11 +63,11 @@ class UserGrants:
     async def named(self, identity: Identity) -> GrantName:
         known = await self.known(identity)
         if known is None:
-            raise await self._required("" if self._shared else identity.actor)
+            raise await self._required("" if self.shared else identity.actor)
         return known
 
     async def known(self, identity: Identity) -> GrantName | None:
-        actor = "" if self._shared else identity.actor
+        actor = "" if self.shared else identity.actor
         grant = await self._grant(actor)
         if grant is None or (self._is_over(grant) and not grant.tokens.refresh_token):
             return None

@@ -41,34 +41,27 @@ class _Server:
     watching: "asyncio.Task[None] | None" = None
 
 
+@dataclass(eq=False, repr=False)
 class UserLogins:
     """*public_url* is that of the gate, without a slash at its end. *now* is the time of day,
     *clock* monotonic, both in seconds. *new_number* gives a number that does not come again. *report* gets news of
     grants; it must neither wait nor fail. *counts* are kept for the metrics. *issuer_of* gives the
     URL of the issuer that says who an actor is, empty for one of a key."""
 
-    def __init__(
-        self,
-        rows: SealedRows,
-        public_url: str,
-        now: Callable[[], float],
-        clock: Callable[[], float],
-        new_number: Callable[[], int],
-        report: Callable[[GrantEvent], None],
-        counts: LoginCounts,
-        issuer_of: Callable[[str], str],
-    ) -> None:
-        self.rows = rows
-        self.public_url = public_url
-        self.counts = counts
-        self._report = report
-        self._issuer_of = issuer_of
-        self.logins = Logins(rows, now, counts.of_login, self._heard)
-        self.browsers = Browsers(rows, now)
-        self.grants = Grants(rows, now, new_number, report)
-        self._registrations = Registrations(rows)
-        self._now = now
-        self._clock = clock
+    rows: SealedRows
+    public_url: str
+    _now: Callable[[], float]
+    _clock: Callable[[], float]
+    _new_number: Callable[[], int]
+    _report: Callable[[GrantEvent], None]
+    counts: LoginCounts
+    _issuer_of: Callable[[str], str]
+
+    def __post_init__(self) -> None:
+        self.logins = Logins(self.rows, self._now, self.counts.of_login, self._heard)
+        self.browsers = Browsers(self.rows, self._now)
+        self.grants = Grants(self.rows, self._now, self._new_number, self._report)
+        self._registrations = Registrations(self.rows)
         self._servers: dict[str, _Server] = {}
         self._at_issuers: set[str] = set()
         self._running = False

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from wicketgate.errors import ConnectRequired, GatewayError, InputRequired, UpstreamUnavailable
@@ -15,33 +15,27 @@ from wicketgate.upstreams.mcp.grant_credentials import GrantCredentials
 from wicketgate.upstreams.mcp.upstream import McpServerUpstream
 
 
+@dataclass(eq=False, repr=False)
 class AccountSession:
     """One account's session. *close* is called when it has not been used for *idle_s*."""
 
-    upstream: McpServerUpstream
-    task: asyncio.Task[None]
+    _name: str
+    _users: UserCredentials
+    grant: GrantName
+    _idle_s: float
+    _now: Callable[[], float]
+    _close: "Callable[[AccountSession], None]"
+    upstream: McpServerUpstream = field(init=False)
+    task: asyncio.Task[None] = field(init=False)
 
-    def __init__(
-        self,
-        name: str,
-        users: UserCredentials,
-        grant: GrantName,
-        idle_s: float,
-        now: Callable[[], float],
-        close: "Callable[[AccountSession], None]",
-    ) -> None:
-        self.grant = grant
+    def __post_init__(self) -> None:
         # What the server says of this account's own credential is masked, for its owner too.
         secrets = KnownSecrets()
-        self.credentials = GrantCredentials(users, grant, secrets.learn)
+        self.credentials = GrantCredentials(self._users, self.grant, secrets.learn)
         self._edge = Edge(secrets)
         self.users = 0
-        self.used_at = now()
+        self.used_at = self._now()
         self.follows: frozenset[str] = frozenset()
-        self._name = name
-        self._idle_s = idle_s
-        self._now = now
-        self._close = close
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
         self._state = asyncio.Event()

@@ -6,7 +6,7 @@ available to a server only if the operator allows it (``upstreams[].forward``).
 """
 
 from collections.abc import Collection, Mapping
-from typing import Any, Literal
+from typing import Any
 
 from wicketgate.mcp_names import METHOD_NOT_FOUND
 from wicketgate.ports import SILENT, CallContext, Caller, CannotAsk, PassingCaller
@@ -17,8 +17,6 @@ ROOTS = "roots/list"
 
 CAPABILITY: Mapping[str, str] = {ELICIT: "elicitation", SAMPLE: "sampling", ROOTS: "roots"}
 """By method, the client capability that it requires."""
-
-Forwarded = Literal["sampling", "roots"]
 
 APPS = "io.modelcontextprotocol/ui"
 _PAGES = "text/html;profile=mcp-app"

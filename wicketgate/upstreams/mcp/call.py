@@ -8,10 +8,11 @@ import asyncio
 import sys
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from wicketgate.answer_room import hold_in_force
+from wicketgate.answer_room import AnswerHold, hold_in_force
 from wicketgate.errors import (
     GatewayError,
     ScopesNeeded,
@@ -205,6 +206,7 @@ Heard = Callable[[str, Any], None]
 """Gets the method and the parameters of a notification. Called on the event loop; must not wait."""
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Call:
     """Settled by the task that reads from the server, awaited by the task that asked.
 
@@ -213,37 +215,23 @@ class Call:
     asked to cancel it.
     """
 
-    __slots__ = (
-        "_answer",
-        "_failure",
-        "_heard",
-        "_news",
-        "_passing",
-        "_wakes",
-        "caller",
-        "cancellable",
-        "carried",
-        "context",
-        "hold",
-        "settled",
-        "token",
-    )
+    token: str
+    context: CallContext | None
+    _heard: Heard | None = None
+    hold: AnswerHold | None = field(default_factory=hold_in_force.get)
+    """The room of its answer; None if it is not counted: one that no client asked for."""
+    carried: bool = False
+    cancellable: bool = True
+    settled: bool = False
+    caller: Caller = field(init=False)
+    _news: deque[tuple[str, Mapping[str, Any]]] = field(default_factory=deque)
+    _passing: asyncio.Lock | None = None
+    _wakes: asyncio.Future[None] | None = None
+    _answer: Any = None
+    _failure: Exception | None = None
 
-    def __init__(self, token: str, context: CallContext | None, heard: Heard | None = None) -> None:
-        self.token = token
-        self.context = context
-        self.hold = hold_in_force.get()
-        """The room of its answer; None if it is not counted: one that no client asked for."""
-        self.carried = False
-        self.cancellable = True
-        self.settled = False
-        self.caller: Caller = SILENT if context is None else context.caller
-        self._heard = heard
-        self._news: deque[tuple[str, Mapping[str, Any]]] = deque()
-        self._passing: asyncio.Lock | None = None
-        self._wakes: asyncio.Future[None] | None = None
-        self._answer: Any = None
-        self._failure: Exception | None = None
+    def __post_init__(self) -> None:
+        self.caller = SILENT if self.context is None else self.context.caller
 
     @property
     def silent(self) -> bool:

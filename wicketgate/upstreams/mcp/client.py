@@ -7,6 +7,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager
+from dataclasses import dataclass
 from typing import Any, Protocol, Self
 
 from wicketgate.errors import InputRequired, UpstreamError
@@ -84,26 +85,22 @@ Lost = Callable[[str], None]
 Connect = Callable[[Lost], AbstractAsyncContextManager[Connection]]
 
 
+@dataclass(eq=False, repr=False)
 class McpClient:
     """Lives as long as its connection. A request that finds the connection gone calls *lost*."""
 
-    def __init__(
-        self,
-        name: str,
-        connection: Connection,
-        agreement: Agreement,
-        lost: Callable[[str], None],
-        forward: Collection[str],
-        ping_s: float,
-    ) -> None:
-        self.agreement = agreement
-        self._name = name
-        self._connection = connection
-        self._lost = lost
-        self._silence = Silence(self.ping, lambda: connection.exchange.heard, ping_s)
-        self._stamp = Stamp(agreement, forward)
-        self._modern = agreement.modern
-        self._has_headers = connection.has_headers
+    _name: str
+    _connection: Connection
+    agreement: Agreement
+    _lost: Callable[[str], None]
+    _forward: Collection[str]
+    _ping_s: float
+
+    def __post_init__(self) -> None:
+        self._silence = Silence(self.ping, lambda: self._connection.exchange.heard, self._ping_s)
+        self._stamp = Stamp(self.agreement, self._forward)
+        self._modern = self.agreement.modern
+        self._has_headers = self._connection.has_headers
         self._mirrored: Mapping[str, Mirrored] = {}
         self.left_out: Sequence[str] = ()
 

@@ -6,9 +6,9 @@ A server of the handshake era announces changes by itself, and those of resource
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any
 
 from wicketgate.catalog.skills import SKILLS
 from wicketgate.errors import GatewayError, UpstreamError, UpstreamRefused
@@ -42,10 +42,8 @@ _MAX_ITEMS = 10_000
 _AGAIN_S = 5.0
 
 
-class Ask(Protocol):
-    async def __call__(self, method: str, params: Mapping[str, Any], context: CallContext | None) -> Mapping[str, Any]:
-        """Any request over the session of the moment, without a deadline. Raises as ``Upstream.call_tool``."""
-        ...
+Ask = Callable[[str, Mapping[str, Any], CallContext | None], Awaitable[Mapping[str, Any]]]
+"""Sends any request over the session of the moment, without a deadline. Raises as ``Upstream.call_tool``."""
 
 
 class McpFeatures:

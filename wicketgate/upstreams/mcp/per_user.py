@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -41,28 +41,22 @@ Make = Callable[[Credentials, Note], McpServerUpstream]
 """Makes the upstream of one session, which notes when it begins and ends."""
 
 
+@dataclass(eq=False, repr=False)
 class UserUpstream:
-    """Implements Upstream, PerUser, HasSpellings, HasLeftOut and HasFeatures. It is of use while ``supervise`` runs."""
+    """Implements Upstream, PerUser, HasSpellings, HasLeftOut and HasFeatures. It is of use while ``supervise`` runs.
 
-    def __init__(
-        self,
-        name: str,
-        users: UserCredentials,
-        make: Make,
-        *,
-        now: Callable[[], float],
-        max_sessions: int = MAX_SESSIONS,
-        idle_s: float = IDLE_S,
-        note: Note = lambda kind, why: None,
-    ) -> None:
-        """*now* is a clock in seconds. *note* is told when the server can be reached, and when it cannot."""
-        self.name = name
-        self._users = users
-        self._make = make
-        self._now = now
-        self._max_sessions = max_sessions
-        self._idle_s = idle_s
-        self._note = note
+    *now* is a clock in seconds. *note* is told when the server can be reached, and when it cannot.
+    """
+
+    name: str
+    _users: UserCredentials
+    _make: Make
+    now: Callable[[], float]
+    max_sessions: int = MAX_SESSIONS
+    idle_s: float = IDLE_S
+    note: Note = lambda kind, why: None
+
+    def __post_init__(self) -> None:
         self._sessions: dict[GrantName, AccountSession] = {}
         self._group: asyncio.TaskGroup | None = None
         self._changed: Callable[[str], None] = _unheard
@@ -86,7 +80,7 @@ class UserUpstream:
     def status(self) -> UpstreamStatus:
         """``down`` for a minute after an attempt that did not reach the server, or until another does."""
         trouble, connections = self._trouble, self._connections
-        if trouble.phase == "down" and self._now() < self._down_until:
+        if trouble.phase == "down" and self.now() < self._down_until:
             return UpstreamStatus("down", trouble.error, connections, trouble.last_error, trouble.detail)
         if self._group is None:
             return UpstreamStatus("connecting", "", connections)
@@ -179,9 +173,9 @@ class UserUpstream:
         """A new session, which is being opened. Raises UpstreamUnavailable and RateLimited."""
         if self._group is None:
             raise UpstreamUnavailable(f"{self.name} is not connected (connecting).")
-        if len(self._sessions) >= self._max_sessions:
+        if len(self._sessions) >= self.max_sessions:
             self._make_room()
-        session = AccountSession(self.name, self._users, grant, self._idle_s, self._now, self._close)
+        session = AccountSession(self.name, self._users, grant, self.idle_s, self.now, self._close)
         session.upstream = self._make(session.credentials, lambda kind, why: self._noted(session, kind, why))
         session.upstream.features.watch(partial(self.features.heard, grant))
         session.follow(self.features.followed_by(grant))
@@ -202,10 +196,10 @@ class UserUpstream:
         if kind == "ready":
             self._connections += 1
             if self._trouble.phase == "down" or self._connections == 1:
-                self._note("ready", "")
+                self.note("ready", "")
             self._trouble = UpstreamStatus("ready", "", 0, self._trouble.report)
             if self._may_give(session.grant):
-                self._giver, self._gives_until = session.grant, self._now() + _GIVES_S
+                self._giver, self._gives_until = session.grant, self.now() + _GIVES_S
                 self.features.supported_by(session.upstream)
             session.opened()
             return
@@ -214,16 +208,16 @@ class UserUpstream:
             # The state of the upstream is that of the server, as the last session found it.
             found = session.upstream.status
             if self._trouble.error != why:
-                self._note("down", why)
+                self.note("down", why)
             self._trouble = UpstreamStatus("down", found.error or why, 0, why, why)
-            self._down_until = self._now() + _DOWN_S
+            self._down_until = self.now() + _DOWN_S
         session.failed(trouble or UpstreamUnavailable(f"{self.name} cannot be reached ({why})."))
         if not session.follows:
             self._close(session)
 
     def _may_give(self, grant: GrantName) -> bool:
         giver = self._giver
-        return giver is None or giver.actor == grant.actor or self._now() > self._gives_until
+        return giver is None or giver.actor == grant.actor or self.now() > self._gives_until
 
     def _tools_changed(self, session: AccountSession) -> None:
         if self._giver == session.grant:
@@ -241,7 +235,7 @@ class UserUpstream:
         if not idle:
             raise RateLimited(
                 f"{self.name} has the maximum number of account sessions. Nothing ran; try again later.",
-                details={"scope": "upstream", "limit": self._max_sessions, "retry_after_s": RETRY_AFTER_S},
+                details={"scope": "upstream", "limit": self.max_sessions, "retry_after_s": RETRY_AFTER_S},
             )
         self._close(min(idle, key=lambda session: (bool(session.follows), session.used_at)))
 

@@ -8,6 +8,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any
 
 from wicketgate.errors import ConnectRequired, LoginNeeded, ScopesNeeded, UpstreamRefused, UpstreamUnavailable
@@ -48,55 +49,43 @@ PATIENCE = 10
 """A running process may take this many times the connect timeout."""
 
 
+@dataclass(eq=False, repr=False)
 class McpServerUpstream:
-    """Implements Upstream, HasPing, HasSpellings and HasFeatures. Works only while ``supervise`` runs."""
+    """Implements Upstream, HasPing, HasSpellings and HasFeatures. Works only while ``supervise`` runs.
 
-    def __init__(
-        self,
-        name: str,
-        connect: Connect,
-        *,
-        connect_timeout_s: float,
-        jitter: Callable[[], float],
-        turns: Turns | None = None,
-        mode: Mode = "auto",
-        forward: Collection[str] = (),
-        ping_s: float = PING_S,
-        instructions: bool = False,
-        tried: str = "",
-        fetches: str = "",
-        notice_s: float = NOTICE_S,
-        patience: float = PATIENCE,
-        tasks: TaskBounds | None = None,
-        note: Callable[[ServerEventKind, str], None] = lambda kind, why: None,
-    ) -> None:
-        """*jitter* returns 0 to 1 and spreads reconnections. *turns* limits how many upstreams connect concurrently.
-        *forward*: client capabilities other than elicitation that the server may use. *instructions*: show the server's
-        instructions to models. *tried* is the command, or the origin of the URL, for messages to the operator.
-        *fetches* is the program that may have to download the server first. *note* is called when a session begins,
-        ends or cannot be opened, with the reason."""
-        self.name = name
-        self._connect = connect
-        self._connect_timeout_s = connect_timeout_s
-        self._jitter = jitter
-        self._turns = turns or Turns()
-        self._mode = mode
-        self._mode_now = mode
-        self._forward = frozenset(forward)
-        self._ping_s = ping_s
-        self._tried = tried
-        self._fetches = fetches
-        self._note = note
-        self._notice_s = notice_s
-        self._patience = patience
+    *jitter* returns 0 to 1 and spreads reconnections. *turns* limits how many upstreams connect concurrently.
+    *forward*: client capabilities other than elicitation that the server may use. *instructions*: show the server's
+    instructions to models. *tried* is the command, or the origin of the URL, for messages to the operator. *fetches* is
+    the program that may have to download the server first. *note* is called when a session begins, ends or cannot be
+    opened, with the reason.
+    """
+
+    name: str
+    _connect: Connect
+    connect_timeout_s: float
+    jitter: Callable[[], float]
+    turns: Turns | None = None
+    mode: Mode = "auto"
+    forward: Collection[str] = ()
+    ping_s: float = PING_S
+    instructions: bool = False
+    tried: str = ""
+    fetches: str = ""
+    notice_s: float = NOTICE_S
+    patience: float = PATIENCE
+    tasks: TaskBounds = field(default_factory=TaskBounds)
+    note: Callable[[ServerEventKind, str], None] = lambda kind, why: None
+
+    def __post_init__(self) -> None:
+        self._turns = self.turns or Turns()
+        self._mode_now = self.mode
         self._noticed = False
         self._has_answered = False
         self._client: McpClient | None = None
         self._handshake: HandshakeSession | None = None
         self.status = UpstreamStatus("connecting")
         self.spellings: tuple[str, ...] = ()
-        self._task_bounds = tasks or TaskBounds()
-        self.features = McpFeatures(name, self._ask, connect_timeout_s, instructions=instructions)
+        self.features = McpFeatures(self.name, self._ask, self.connect_timeout_s, instructions=self.instructions)
 
     @property
     def left_out(self) -> Sequence[str]:
@@ -105,7 +94,7 @@ class McpServerUpstream:
     async def supervise(self, changed: Callable[[str], None]) -> None:
         """Connects again after each session. The pause doubles, up to ten seconds, while sessions neither answer a call
         nor last."""
-        delay = Delay(self._jitter)
+        delay = Delay(self.jitter)
         while True:
             began, self._has_answered = loop_time(), False
             connected = await self._serve_one_session(changed)
@@ -114,10 +103,10 @@ class McpServerUpstream:
     async def list_tools(self) -> Sequence[Mapping[str, Any]]:
         client = self._connected()
         try:
-            async with asyncio.timeout(self._connect_timeout_s):
+            async with asyncio.timeout(self.connect_timeout_s):
                 return await client.list_tools()
         except TimeoutError:
-            raise timed_out(self.name, self._connect_timeout_s) from None
+            raise timed_out(self.name, self.connect_timeout_s) from None
         except UpstreamRefused as refused:
             # A server of skills, resources or prompts alone.
             if refused.upstream_code == METHOD_NOT_FOUND and client.agreement.capabilities.tools is None:
@@ -127,7 +116,7 @@ class McpServerUpstream:
     async def call_tool(
         self, name: str, arguments: Mapping[str, Any], context: CallContext, timeout_s: float
     ) -> Mapping[str, Any]:
-        context = offered(context, self._forward)  # here, because requests about a task use it too
+        context = offered(context, self.forward)  # here, because requests about a task use it too
         if (left := left_task(context.answers)) is not None:
             return await self._followed(left, context, None)
         client = await self._client_for(context)
@@ -142,7 +131,7 @@ class McpServerUpstream:
         return await self._followed(LeftTask(task.id), context, task)
 
     async def _followed(self, left: LeftTask, context: CallContext, task: Task | None) -> Mapping[str, Any]:
-        return await FollowedTask(self.name, self._ask_of_task, self._task_bounds, left, context).result(task)
+        return await FollowedTask(self.name, self._ask_of_task, self.tasks, left, context).result(task)
 
     async def ping(self, timeout_s: float) -> None:
         try:
@@ -154,7 +143,7 @@ class McpServerUpstream:
     async def _ask(self, method: str, params: Mapping[str, Any], context: CallContext | None) -> Mapping[str, Any]:
         if context is None:
             return await self._connected().ask(method, params, None)
-        context = offered(context, self._forward)
+        context = offered(context, self.forward)
         return await (await self._client_for(context)).ask(method, params, context)
 
     async def _ask_of_task(self, method: str, params: Mapping[str, Any], context: CallContext) -> dict[str, Any]:
@@ -178,7 +167,7 @@ class McpServerUpstream:
         ending = Ending()
         connected = False
         opened: Connection | None = None
-        loop, timeout_s = asyncio.get_running_loop(), self._connect_timeout_s
+        loop, timeout_s = asyncio.get_running_loop(), self.connect_timeout_s
         turn = await self._turns.take()
 
         def late() -> None:
@@ -187,7 +176,7 @@ class McpServerUpstream:
             if opened is None or not opened.is_process:
                 attempt.reschedule(loop.time())
                 return
-            longest_s = timeout_s * self._patience
+            longest_s = timeout_s * self.patience
             mend = f"its process still runs and is waited for, up to {longest_s:g} s; raise connect_timeout_s"
             self._gone(f"no answer within {timeout_s:g} s", f"{mend} if it always takes so long")
             attempt.reschedule(began + longest_s)
@@ -196,12 +185,10 @@ class McpServerUpstream:
             self._notice(starts=opened is not None and opened.is_process)
 
         began = loop.time()
-        timers = [loop.call_later(timeout_s, late), loop.call_later(self._notice_s, notice)]
+        timers = [loop.call_later(timeout_s, late), loop.call_later(self.notice_s, notice)]
         try:
             async with asyncio.timeout(None) as attempt, self._connect(ending.lost) as opened:
-                client = await McpClient.open(
-                    self.name, opened, self._mode_now, ending.lost, self._forward, self._ping_s
-                )
+                client = await McpClient.open(self.name, opened, self._mode_now, ending.lost, self.forward, self.ping_s)
                 # The deadline is for connecting only.
                 attempt.reschedule(None)
                 for timer in timers:
@@ -213,7 +200,7 @@ class McpServerUpstream:
             if not attempt.expired():
                 self._gone(NOT_REACHED)
             elif opened is not None and opened.is_process:
-                self._gone(f"no answer within {timeout_s * self._patience:g} s", "it is ended and started again")
+                self._gone(f"no answer within {timeout_s * self.patience:g} s", "it is ended and started again")
             else:
                 self._gone(f"no answer within {timeout_s:g} s", "raise connect_timeout_s if it is only slow")
         except Exception as error:
@@ -234,13 +221,13 @@ class McpServerUpstream:
                 timer.cancel()
             turn.end()
             self._client = self._handshake = None
-        self._mode_now = self._mode if connected else self._next_mode(opened)
+        self._mode_now = self.mode if connected else self._next_mode(opened)
         return connected
 
     def _next_mode(self, opened: Connection | None) -> Mode:
         """Returns the mode after a failed attempt. Some handshake-era servers end, or do not answer, when the first
         request is of the newer era."""
-        return "handshake" if opened is not None and opened.is_process and self._mode_now == "auto" else self._mode
+        return "handshake" if opened is not None and opened.is_process and self._mode_now == "auto" else self.mode
 
     @property
     def _is_new(self) -> bool:
@@ -284,11 +271,11 @@ class McpServerUpstream:
 
     def _beside(self, agreement: Agreement, connection: Connection) -> HandshakeSession | None:
         """Returns the second session, if the server may have one (UP-280, UP-283)."""
-        if self._mode != "auto" or not agreement.modern or connection.beside is None:
+        if self.mode != "auto" or not agreement.modern or connection.beside is None:
             return None
         if EXTENSION in (agreement.capabilities.extensions or {}):
             return None  # the handshake era has no such tasks, so long calls would end at their deadline
-        return HandshakeSession(self.name, connection.beside, self._ping_s, self._forward)
+        return HandshakeSession(self.name, connection.beside, self.ping_s, self.forward)
 
     async def _listen(self, client: McpClient, changed: Callable[[str], None]) -> None:
         """Keeps the newer era's stream of tool changes open. Reads the tools when it opens, for changes before that."""
@@ -297,7 +284,7 @@ class McpServerUpstream:
             if method == ACKNOWLEDGED or LIST_CHANGED.get(method) == "tools":
                 changed(self.name)
 
-        delay = Delay(self._jitter)
+        delay = Delay(self.jitter)
         while True:
             began = loop_time()
             with suppress(Refused, Malformed, Gone):  # if the server is gone, the next attempt finds out
@@ -310,23 +297,23 @@ class McpServerUpstream:
         self.spellings = client.agreement.spellings
         self.status = UpstreamStatus("ready", "", before.connections + 1, before.report)
         self._noticed = False
-        self._note("ready", "")
+        self.note("ready", "")
         log.info("%s: connected, protocol %s", self.name, client.agreement.version)
 
     def _notice(self, *, starts: bool) -> None:
         """Logs what the connection is waiting for, once until it is ready."""
-        if self._noticed or self._notice_s >= self._connect_timeout_s:
+        if self._noticed or self.notice_s >= self.connect_timeout_s:
             return
         self._noticed = True
-        waits = f"after {self._notice_s:g} s"
+        waits = f"after {self.notice_s:g} s"
         if starts:
-            waits += f" ({self._fetches} fetches the server at the first run)" if self._fetches else ""
+            waits += f" ({self.fetches} fetches the server at the first run)" if self.fetches else ""
         log.info(
             "%s: still %s %s; waits until connect_timeout_s = %g",
             self.name,
             "starting" if starts else "connecting",
             waits,
-            self._connect_timeout_s,
+            self.connect_timeout_s,
         )
 
     def _gone(self, reason: str, mend: str = "") -> None:
@@ -334,10 +321,10 @@ class McpServerUpstream:
         settings, paths and hosts."""
         self._client = self._handshake = None
         before = self.status
-        detail = told(reason, self._tried, mend) if mend else ""
+        detail = told(reason, self.tried, mend) if mend else ""
         if (before.phase, before.error) != ("down", reason):
             log.warning("%s: %s", self.name, detail or reason)
-        self._note("down", detail or reason)
+        self.note("down", detail or reason)
         self.status = UpstreamStatus("down", reason, before.connections, detail or reason, detail)
 
 

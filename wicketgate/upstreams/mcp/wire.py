@@ -100,8 +100,7 @@ def answered_id(head: bytes, tail: bytes) -> str:
     return found[1].decode() if found is not None else ""
 
 
-def encode(message: Any) -> bytes:
-    return _encoder.encode(message)
+encode: Callable[[Any], bytes] = _encoder.encode
 
 
 def is_heavy(data: bytes | bytearray | memoryview) -> bool:

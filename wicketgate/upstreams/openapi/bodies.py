@@ -125,6 +125,8 @@ def write_body(body: RequestBody, arguments: Mapping[str, Any]) -> tuple[bytes, 
     match body.kind:
         case "json":
             return write_json(value).encode(), body.content_type
+        case "form" | "multipart" if not isinstance(value, Mapping):
+            raise BodyRefused("a form is an object")
         case "form":
             return _form(value, body.parts), body.content_type
         case "multipart":
@@ -162,9 +164,7 @@ def _form_style(name: str, encoding: Mapping[str, Any], properties: Mapping[str,
     return Parameter(name, name, "query", style, explodes, others=frozenset(properties) - {name})
 
 
-def _form(value: object, parts: Mapping[str, Part]) -> bytes:
-    if not isinstance(value, Mapping):
-        raise BodyRefused("a form is an object")
+def _form(value: Mapping[str, object], parts: Mapping[str, Part]) -> bytes:
     pieces: list[str] = []
     for name, member in value.items():
         part = parts.get(name, Part())
@@ -176,9 +176,7 @@ def _form(value: object, parts: Mapping[str, Part]) -> bytes:
     return "&".join(pieces).encode()
 
 
-def _multipart(value: object, parts: Mapping[str, Part]) -> tuple[bytes, str]:
-    if not isinstance(value, Mapping):
-        raise BodyRefused("a form is an object")
+def _multipart(value: Mapping[str, object], parts: Mapping[str, Part]) -> tuple[bytes, str]:
     pieces: list[tuple[bytes, bytes]] = []
     for name, member in value.items():
         part = parts.get(name, Part())

@@ -41,28 +41,24 @@ class Inputs:
     schema: dict[str, Any]
 
 
+@dataclass(eq=False, repr=False)
 class InputReader:
     """Reads one operation, once. *raw* is the operation, *shared* its path item."""
 
-    def __init__(
-        self,
-        document: Document,
-        path: str,
-        shared: Mapping[str, Any],
-        raw: Mapping[str, Any],
-        configured: Configured,
-        schemas: ToolSchemas,
-    ) -> None:
-        self._document = document
-        self._path_names = re.findall(r"\{([^{}]*)\}", path)
-        self._shared = shared
-        self._raw = raw
-        self._reserved_headers = configured.headers | _IGNORED_HEADERS
-        self._takes_cookies = "cookie" not in configured.headers
-        self._schemas = schemas
+    _document: Document
+    _path: str
+    _shared: Mapping[str, Any]
+    _raw: Mapping[str, Any]
+    _configured: Configured
+    _schemas: ToolSchemas
+
+    def __post_init__(self) -> None:
+        self._path_names = re.findall(r"\{([^{}]*)\}", self._path)
+        self._reserved_headers = self._configured.headers | _IGNORED_HEADERS
+        self._takes_cookies = "cookie" not in self._configured.headers
         # What is configured, and what the path says itself, is no more the caller's than a credential is.
-        sent = frozenset(("query", name) for name in configured.query)
-        self._fixed = _secret_parameters(document) | _fixed_parameters(path) | sent
+        sent = frozenset(("query", name) for name in self._configured.query)
+        self._fixed = _secret_parameters(self._document) | _fixed_parameters(self._path) | sent
         self._parameters: list[Parameter] = []
         self._properties: dict[str, Any] = {}
         self._required: list[str] = []

@@ -210,35 +210,26 @@ class ServiceAccess:
     query: Mapping[str, str] = field(default_factory=dict)
 
 
+@dataclass(eq=False, repr=False)
 class OpenApiUpstream:
-    """Implements Upstream, HasPing, HasLeftOut and HasNotes. Works while ``supervise`` runs, which closes *http* at its
-    end."""
+    """Implements Upstream, HasPing, HasLeftOut and HasNotes. Works while ``supervise`` runs, which closes its client at
+    its end. *tried* is the place of the document, as the operator is told it."""
 
-    def __init__(
-        self,
-        name: str,
-        source: DocumentSource,
-        http: HttpClient,
-        access: ServiceAccess,
-        *,
-        connect_timeout_s: float,
-        jitter: Callable[[], float],
-        turns: Turns | None = None,
-        tried: str = "",
-    ) -> None:
-        """*tried* is the place of the document, as the operator is told it."""
-        self.name = name
-        self._tried = tried
-        self._turns = turns or Turns()
-        self._source = source
-        self._http = http
-        self._access = access
-        self._headers = {name.lower(): value for name, value in access.headers.items()}
+    name: str
+    _source: DocumentSource
+    _http: HttpClient
+    _access: ServiceAccess
+    connect_timeout_s: float
+    jitter: Callable[[], float]
+    turns: Turns | None = None
+    tried: str = ""
+
+    def __post_init__(self) -> None:
+        self._turns = self.turns or Turns()
+        self._headers = {name.lower(): value for name, value in self._access.headers.items()}
         self._query = "&".join(
-            f"{quote(name, safe='')}={quote(value, safe='')}" for name, value in access.query.items()
+            f"{quote(name, safe='')}={quote(value, safe='')}" for name, value in self._access.query.items()
         )
-        self._connect_timeout_s = connect_timeout_s
-        self._jitter = jitter
         self._service: _Service | None = None
         self._refused: Sequence[str] = ()
         self.status = UpstreamStatus("connecting")
@@ -352,14 +343,14 @@ class OpenApiUpstream:
         """Puts the document in force if it has changed. Returns False if it cannot be read or used."""
         try:
             with await self._turns.take():
-                async with asyncio.timeout(self._connect_timeout_s):
+                async with asyncio.timeout(self.connect_timeout_s):
                     data = await self._source.load()
             if data is not None:
                 # No deadline: the work is bounded, a thread cannot be ended, and a second try would take as long.
                 service = await asyncio.to_thread(self._read, data)
         except TimeoutError:
             mend = "raise connect_timeout_s if it is only slow"
-            self._failed(f"no document within {self._connect_timeout_s:g} s", mend)
+            self._failed(f"no document within {self.connect_timeout_s:g} s", mend)
         except SourceFailed as failure:
             if self._service is None:
                 self._refused = failure.skipped
@@ -407,7 +398,7 @@ class OpenApiUpstream:
 
     def _failed(self, reason: str, mend: str = "") -> None:
         """*reason* is a fixed phrase; *mend* is for the operator."""
-        detail = told(reason, self._tried, mend) if mend else ""
+        detail = told(reason, self.tried, mend) if mend else ""
         report = detail or reason
         if self._trouble != report:
             kept = "; the operations of the last one stay" if self._service is not None else ""
@@ -419,4 +410,4 @@ class OpenApiUpstream:
             self.status = UpstreamStatus("ready", last_error=report)
 
     def _spread(self, delay_s: float) -> float:
-        return delay_s * (0.5 + self._jitter() / 2)
+        return delay_s * (0.5 + self.jitter() / 2)

@@ -113,7 +113,7 @@ class PythonUpstream:
     """
 
     def __init__(self, name: str, source: str | ToolRegistry, *, threads: int = 8, folder: str = ".") -> None:
-        self._name = name
+        self.name = name
         self._source = source
         self._folder = folder
         self._limit = threads
@@ -121,10 +121,6 @@ class PythonUpstream:
         self._threads = DaemonThreads(threads, f"tools of {name}", threads - 1 if 1 < threads < 5 else None)
         self._tools: dict[str, PythonTool] = {}
         self._status = UpstreamStatus("connecting")
-
-    @property
-    def name(self) -> str:
-        return self._name
 
     @property
     def status(self) -> UpstreamStatus:
@@ -138,11 +134,11 @@ class PythonUpstream:
             # In a thread: importing can take long, and everything else is served in the meantime.
             self._tools = await self._threads.run(functools.partial(_load, self._source, self._folder))
         except _NotLoaded as error:
-            log.error("%s: %s", self._name, error.detail or error, exc_info=error.__cause__)
+            log.error("%s: %s", self.name, error.detail or error, exc_info=error.__cause__)
             self._status = UpstreamStatus("down", str(error), detail=error.detail)
         else:
             self._status = UpstreamStatus("ready")
-            changed(self._name)
+            changed(self.name)
         try:
             await asyncio.Event().wait()
         finally:
@@ -159,7 +155,7 @@ class PythonUpstream:
         self._refuse_unless_ready()
         tool = self._tools.get(name)
         if tool is None or tool.streams:
-            raise UpstreamError(f"{self._name} has no such tool.")
+            raise UpstreamError(f"{self.name} has no such tool.")
         messages = CallerMessages(context.caller)
         try:
             result = await self._run(tool, arguments, context, messages)
@@ -187,11 +183,11 @@ class PythonUpstream:
             raise
         except NoThreadLeft:
             raise UpstreamUnavailable(
-                f"All threads of {self._name} that this caller may use still run cancelled calls."
+                f"All threads of {self.name} that this caller may use still run cancelled calls."
             ) from None
         except NotJson:
-            log.error("%s: the tool %s returned a result that JSON cannot hold", self._name, tool.definition["name"])
-            raise UpstreamError(f"{self._name}: the tool returned a result that JSON cannot hold.") from None
+            log.error("%s: the tool %s returned a result that JSON cannot hold", self.name, tool.definition["name"])
+            raise UpstreamError(f"{self.name}: the tool returned a result that JSON cannot hold.") from None
         except ToolFailed as error:
             return failed_result(str(error.message)[:_MAX_MESSAGE_CHARS])
         except asyncio.CancelledError as error:
@@ -206,12 +202,12 @@ class PythonUpstream:
 
     def _unexpected(self, tool: PythonTool, error: BaseException, context: CallContext) -> Mapping[str, Any]:
         what = "%s: the tool %s failed (correlation id %s)"
-        log.error(what, self._name, tool.definition["name"], context.correlation_id, exc_info=error)
+        log.error(what, self.name, tool.definition["name"], context.correlation_id, exc_info=error)
         return failed_result(_FAILED.format(context.correlation_id))
 
     def _refuse_unless_ready(self) -> None:
         if self._status.phase != "ready":
-            raise UpstreamUnavailable(f"{self._name} is not ready ({self._status.error or 'importing its module'}).")
+            raise UpstreamUnavailable(f"{self.name} is not ready ({self._status.error or 'importing its module'}).")
 
 
 _NOT_FOUND = "install it beside this program, or name its folder in cwd"
