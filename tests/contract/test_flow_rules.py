@@ -1,5 +1,6 @@
 """A model that obeys an injected page is stopped where it writes to the attacker (ACCESS-260 to ACCESS-266)."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -356,6 +357,27 @@ async def test_what_cannot_be_noted_is_withheld() -> None:
         await runtime.execute("web:get_page", {"to": ATTACKER})
     store.unavailable = False
     assert (await runtime.execute("web:get_page", {})).envelope.status == "ok"
+
+
+@requirement("ACCESS-262")
+async def test_a_call_that_is_cancelled_ends_as_cancelled_while_the_store_is_unavailable() -> None:
+    store, running = FailingStore(), asyncio.Event()
+
+    async def waits(name: str, arguments: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]:
+        running.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    policies = RuntimePolicies(access=access_policy([AccessRuleSettings.model_validate(RULE)]))
+    web = StubUpstream([tool("get_page")], waits, name="web")
+    runtime = ProxyRuntime(web, RuntimeOptions(policies, flows=StoredFlows(store)))
+    await runtime.refresh_catalog()
+    call = asyncio.create_task(runtime.execute("web:get_page", {}))
+    await running.wait()
+    store.unavailable = True
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
 
 
 @requirement("ACCESS-262")

@@ -211,22 +211,19 @@ class Calls:
         # Plugins on the call, the server, plugins on the result.
         request = Request(context.correlation_id, method, item.server, target.upstream_name, sent_args, identity)
         send = partial(self._send, snapshot.catalog, target, context, note, partial(still_allowed, "answers_refused"))
-        result: Mapping[str, Any] = {}
+        if self._plugins is None or not self._plugins.for_server(item.server):
+            sending = send(request)
+        else:
+            sending = self._plugins.around(request, note.trail, send)
+        if access.reads_flow:
+            writes = self.may_write(item) and item.side_effects
+            read = partial(self._flows.read, self._policies.flow, item.names, context, args=admitted.args)
+            sending = _noted(sending, note, partial(read, writes=writes, flow=flow))
         try:
-            if self._plugins is None or not self._plugins.for_server(item.server):
-                result = await send(request)
-            else:
-                result = await self._plugins.around(request, note.trail, send)
+            result = await sending
         except Forbidden as error:
             error.path = item.id
             raise
-        finally:
-            # A failure may hold the server's words too.
-            if access.reads_flow and note.sent:
-                writes = self.may_write(item) and item.side_effects
-                rules = self._policies.flow
-                args = admitted.args
-                await self._flows.read(rules, item.names, context, result, args, writes=writes, flow=flow)
         if item.kind == "skill":
             path = admitted.args.get(FILE_ARGUMENT, MAIN_FILE)
             result = as_tool_result(read_skill(item.definition), item.server, path, result)
@@ -241,7 +238,7 @@ class Calls:
         return await self._flows.of_call(self._policies.flow, item, args, context, writes=self.may_write(item))
 
     def flow_label(self, item: SelectableItem) -> str:
-        """What *item* counts as for rules about flows; empty while there are none."""
+        """Describes how flow rules treat *item*; empty if there are no flow rules."""
         if not self._in_force()[1].reads_flow:
             return ""
         return label(self._policies.flow, item, writes=self.may_write(item))
@@ -284,18 +281,12 @@ class Calls:
             note.answered = True
             return result
 
-        result: Mapping[str, Any] = {}
-        try:
-            if self._plugins is None:
-                result = await sent(request)
-            else:
-                result = await self._plugins.around(request, note.trail, sent)
-        finally:
-            if note.sent and self._in_force()[1].reads_flow:
-                rules, source = self._policies.flow, f"{asked_for}: {note.tool_id[:_MOST_SOURCE_CHARS]}"
-                args = request.arguments
-                await self._flows.read(rules, names, context, result, args, writes=False, source=source)
-        return result
+        sending = sent(request) if self._plugins is None else self._plugins.around(request, note.trail, sent)
+        if self._in_force()[1].reads_flow:
+            source = f"{asked_for}: {note.tool_id[:_MOST_SOURCE_CHARS]}"
+            read = partial(self._flows.read, self._policies.flow, names, context, args=request.arguments)
+            sending = _noted(sending, note, partial(read, writes=False, source=source))
+        return await sending
 
     async def _still_allowed(
         self,
@@ -470,6 +461,22 @@ class Calls:
         except SkillChanged:
             self._stale(item.server)
             raise
+
+
+async def _noted(
+    sending: Awaitable[Mapping[str, Any]], note: AuditedCall, read: Callable[[Mapping[str, Any]], Awaitable[None]]
+) -> Mapping[str, Any]:
+    """Returns the result of *sending* after *read* has noted it for the session. A failure is noted too, because it may
+    hold the server's words; a cancelled call gives its caller none."""
+    try:
+        result = await sending
+    except GatewayError:
+        if note.sent:
+            await read({})
+        raise
+    if note.sent:
+        await read(result)
+    return result
 
 
 def _file_of(item: SelectableItem, args: Mapping[str, Any]) -> SelectableItem:
