@@ -50,10 +50,10 @@ class AskedCall(BaseModel):
     """*id* is a handle of this list, good for nothing else. *args* are for the actor of the call and its approvers
     alone, and null also where they are too large to be read. *own*: the caller is that actor. *definition* is the
     digest of the tool's definition. *needs* says who has to approve, empty where that is the actor; *approver*: the
-    caller is one of them; *votes* are their words so far. *why*: what a rule about flows tells the person who decides,
-    for those who may read the arguments; *strange*: it has destinations that can be accepted; *requests* are those in
-    which such a destination was read. *server* is empty where the tool is not there any more, *source* the address of
-    the client, *door* the one that the call came through: ``chat``, ``mcp``, ``stdio``, ``operations``, ``console``,
+    caller is one of them; *votes* are their words so far. *why* is the reason of a flow rule, empty for callers who may
+    not read the arguments. *strange* is true if the call has destinations that can be accepted. *requests* are the
+    requests in which those destinations were read. *server* is empty if the tool was removed. *source* is the address
+    of the client, *door* the one that the call came through: ``chat``, ``mcp``, ``stdio``, ``operations``, ``console``,
     empty if it came through none. Times are in seconds since the epoch."""
 
     id: str
@@ -205,7 +205,7 @@ def _decided(gate: Gate, call: WaitingCall, identity: Identity) -> dict[str, Any
 
 
 def _common(gate: Gate, call: WaitingCall, identity: Identity) -> dict[str, Any]:
-    own, persons = call.actor == identity.actor, gate.approvals.persons
+    own, reads = call.actor == identity.actor, may_read(call, identity, gate.approvals.persons)
     item = gate.runtime.catalog().items.get(call.tool_id)
     return {
         "id": call.id,
@@ -219,9 +219,9 @@ def _common(gate: Gate, call: WaitingCall, identity: Identity) -> dict[str, Any]
         "own": own,
         "asked_at": call.asked_at,
         "definition": call.definition,
-        "args": call.args if may_read(call, identity, persons) else None,
+        "args": call.args if reads else None,
         "arg_names": call.arg_names,
-        "why": call.why if may_read(call, identity, persons) else "",
+        "why": call.why if reads else "",
         "strange": bool(call.strange),
         "requests": call.requests,
         "needs": described(call.needs),

@@ -86,15 +86,15 @@ class SessionStore(Protocol):
 
 
 class FlowStore(Protocol):
-    """What sessions have read (ACCESS-262), by the key of the session, for all processes that share a store."""
+    """The memories of sessions for flow rules (ACCESS-262), shared by all processes that use one store."""
 
     async def read(self, session: str) -> tuple[SessionMemory | None, float]:
-        """Returns what the session has read, to be looked at only, and the seconds for which that is kept; None if it
-        cannot be known now."""
+        """Returns the memory of a session, which must not be changed, and its remaining seconds. The memory is None if
+        the store is unavailable or the row is damaged."""
         ...
 
     async def change(self, session: str, life_s: float | None, change: Callable[[SessionMemory, float], bool]) -> bool:
-        """Applies *change*, which is given the time in seconds since the epoch and returns false if nothing differs,
-        and keeps the memory for at least three quarters of *life_s* from now. None: for as long as before, and nothing
-        happens if there is none. Returns false if it could not be kept, which is logged."""
+        """Applies *change* to the memory and the time in seconds since the epoch. *change* returns False if it changed
+        nothing. The memory lives for at least three quarters of *life_s* from now. With None it keeps its life, and a
+        session without memory is skipped. Returns False if the change could not be stored, which is logged."""
         ...

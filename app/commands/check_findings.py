@@ -227,7 +227,7 @@ def _flow_notes(view: _View) -> Iterator[str]:
     tools = view.catalog.tools.values()
     labels = Counter((item.server, label) for item in tools if (label := view.gate.runtime.flow_label(item)))
     for (server, label), number in labels.items():
-        yield f"{server}: {count(number, 'tool')}: {label.removeprefix('flow: ')}"
+        yield f"{server}: {count(number, 'tool')}: {label}"
 
 
 def _caller_notes(view: _View) -> Iterator[str]:

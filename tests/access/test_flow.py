@@ -34,7 +34,7 @@ def strange_after(
     strangers: tuple[str, ...] = (),
     rules: FlowRules | None = None,
 ) -> list[str]:
-    """What is strange in *args* once tools gave these texts."""
+    """Returns the strange destinations in *args* after tools returned these texts."""
     memory = SessionMemory()
     for text in trusted:
         memory.learn(values_in(text_result(text), {}))

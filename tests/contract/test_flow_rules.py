@@ -406,9 +406,9 @@ async def test_the_record_and_the_operators_words_tell_the_flow(tmp_path: Path) 
     assert asked["flow"]["seen"] == ["web:get_page"]
     (strange,) = asked["flow"]["strange"]
     assert len(strange) == 64 and ATTACKER not in path.read_text()
-    assert labels["find"] == "flow: a trusted source; asks for all destinations in its arguments"
-    assert labels["get_page"].startswith("flow: an untrusted source")
-    assert any("it may write, so it names no destinations" in line for line in lines)
+    assert labels["find"] == "a trusted source; asks for all destinations in its arguments"
+    assert labels["get_page"].startswith("an untrusted source")
+    assert any("flow: trusted, but it may write, so it names no destinations" in line for line in lines)
 
 
 @requirement("ACCESS-260", "ACCESS-266")

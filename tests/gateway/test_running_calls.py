@@ -40,7 +40,7 @@ class Work:
 
 
 class SlowShares(CountedShares):
-    """Places that are counted in a store, which answers when it is told to."""
+    """A limit counted in a store whose answers the test delays."""
 
     def __init__(self, kind: str, most: int) -> None:
         super().__init__(kind, most)

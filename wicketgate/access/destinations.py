@@ -1,8 +1,8 @@
-"""Where a call sends something: its destinations, and the texts that name some (ACCESS-260, ACCESS-261).
+"""The destinations in the arguments of a call, and in texts (ACCESS-260, ACCESS-261).
 
 A *destination* is an e-mail address, a URL or an IBAN anywhere in the arguments, or the whole value of an argument that
-is named like one (``to``, ``channel``, ``webhook_url``). Readers of arguments differ in where an address ends. So what
-one of them may take for an address is a destination, and what is taken for known must be one exactly.
+is named like one (``to``, ``channel``, ``webhook_url``). Parsers disagree on where an address ends. Therefore any text
+that a parser could read as an address is a destination, and only an exact match makes a destination known.
 """
 
 import re
@@ -16,8 +16,8 @@ from urllib.parse import unquote
 
 import msgspec
 
-# How the name of an argument ends whose whole value is a destination. Chosen before the traces of docs/security/flow.md
-# were replayed, but for AgentDojo's.
+# If the name of an argument ends like this, its whole value is a destination. Chosen with AgentDojo in view, before the
+# other traces of docs/security/flow.md were replayed.
 _CHANNELS = "channel|chat|room|conversation|group|recipient|thread"
 _REQUESTS = re.compile(r"(.*_)?(urls?|uri|link|href|website|site|webhook|callback|endpoint|host(name)?|domain|remote)")
 _NAMED = re.compile(
@@ -28,7 +28,7 @@ _NAMED = re.compile(
 _ORIGINS = ("from_", "sender", "source")
 _PARTS = ("value", "name", "id")
 _HUMPS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
-# What the value of an argument is that names nobody; of one that ends with ``to`` also dates, times and small numbers.
+# Values that are no destination. ``_SPAN`` (dates, times, small numbers) applies only to names that end with ``to``.
 _NOBODY = re.compile("me|self|none|null|default|localhost")
 _SPAN = re.compile(
     r"\d{4}([-/])\d\d?\1\d\d?([T ][\d:.+Z-]*)?|\d\d?([./])\d\d?\3\d{2,4}|\d\d?:\d\d(:\d\d)?|\d{1,6}(\.\d+)?|"
@@ -65,9 +65,9 @@ _NOT_WORDS = frozenset(("data", "blob", "_meta", "mimeType", "type"))
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """*text* as it stands in the arguments. It is known if one of *names* is: for a URL those of its host and of each
-    folder on the way (``//host/folder``), because who names a place names what is below it; its own name is the last.
-    Without names it is never known. *requested*: a tool that only reads sends something there too."""
+    """*text* is copied from the arguments. The destination is known if one of its *names* is known. A URL has the name
+    of its host and of each parent folder (``//host/folder``), because a known folder covers everything below it. The
+    last name is its own. Without names it is never known. *requested*: even a read-only tool sends data there."""
 
     text: str
     names: tuple[str, ...]
@@ -75,11 +75,11 @@ class Destination:
 
 
 _TOO_MANY = Destination("200 destinations or more", (), requested=True)
-"""Stands for all of them: nothing may hide behind so many."""
+"""Replaces the destinations of a call that has too many to check, and is never known."""
 
 
 def destinations_in(args: Mapping[str, Any], also: frozenset[str] = frozenset()) -> list[Destination]:
-    """Returns the destinations in *args*, each once. *also*: further names of arguments, whose every value is one."""
+    """Returns the destinations in *args* without duplicates. Every value of an argument in *also* is one."""
     found: dict[str, Destination] = {}
     for name, text in _texts(args, decode=True):
         named = name in also or _is_like(_NAMED, name)
@@ -103,7 +103,7 @@ def _names_nobody(name: str, value: str) -> bool:
 
 
 def _with_inner(places: Sequence[str], text: str) -> Iterator[str]:
-    """Yields *places*, those in what follows the host of a URL, and those that *text* holds in escapes."""
+    """Yields *places*, the places within the path or query of each URL, and the percent-encoded places of *text*."""
     yield from places
     for place in places:
         if _URL_HEAD.match(place):
@@ -113,8 +113,8 @@ def _with_inner(places: Sequence[str], text: str) -> Iterator[str]:
 
 
 def _doubtful(pieces: Iterable[str], places: Sequence[str]) -> Iterator[str]:
-    """Yields the pieces of a named value that are more than one of *places* and a person's name: another reader may
-    find another address there."""
+    """Yields the pieces of a named value that hold more than one of *places* and a person's name. Another parser could
+    find a different address in them."""
     for piece in filter(None, map(str.strip, pieces)):
         parted = (piece.partition(place) for place in places if place in piece)
         if not any(_BEFORE.fullmatch(before) and _BEHIND.fullmatch(behind) for before, _, behind in parted):
@@ -122,7 +122,7 @@ def _doubtful(pieces: Iterable[str], places: Sequence[str]) -> Iterator[str]:
 
 
 def _hiding(tokens: Iterable[str], places: Sequence[str]) -> Iterator[str]:
-    """Yields the words of a text that hold one of *places* and a rest that may make another one of it."""
+    """Yields the words that hold one of *places* and further characters that could turn it into another address."""
     for token in tokens:
         left = _without(places, token)
         if left != token and _HIDES_MORE.search(left):
@@ -136,7 +136,7 @@ def _without(places: Iterable[str], text: str) -> str:
 
 
 def requests_among(destinations: Iterable[Destination]) -> list[Destination]:
-    """Returns those that a read-only tool can send something to: a URL is a request to its host."""
+    """Returns the destinations to which a read-only tool sends data: fetching a URL sends a request to its host."""
     return [each for each in destinations if each.requested]
 
 
@@ -146,10 +146,9 @@ def own_names_in(text: str) -> Iterator[str]:
 
 
 def values_in(result: Mapping[str, Any], args: Mapping[str, Any]) -> list[str]:
-    """Returns the names of destinations that *result* (an MCP result) may give, at most 500: places, and values of at
-    most four words.
+    """Returns the names of up to 500 destinations in *result*, an MCP result: places, and values of at most four words.
 
-    What is made of words of *args* is left out: a tool that repeats its arguments is not the source of them.
+    Omits values that consist of words of *args*: a tool that repeats its arguments is not their source.
     """
     found = dict.fromkeys(islice(_values(result), _MOST_VALUES))
     if not args:
@@ -174,8 +173,8 @@ def _values(result: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _texts(value: Any, unread: frozenset[str] = frozenset(), *, decode: bool = False) -> Iterator[tuple[str, str]]:
-    """Yields the texts and numbers in *value*, each with the name of the field that it is in. *decode*: also the names
-    of fields, and what is in texts that are JSON."""
+    """Yields the texts and numbers in *value*, each with the name of its field. With *decode* it also yields the names
+    of fields, and the content of texts that are JSON."""
     left: list[tuple[str, Any]] = [("", value)]
     while left:
         name, each = left.pop()
@@ -199,7 +198,7 @@ def _texts(value: Any, unread: frozenset[str] = frozenset(), *, decode: bool = F
 
 
 def _all_places(text: str) -> list[str]:
-    # Nearly all arguments are short words, which hold none; without a dot or colon the shortest is an IBAN.
+    # Most arguments are short words. The shortest place without a dot or colon is an IBAN.
     if len(text) < _SHORTEST_IBAN and "." not in text and ":" not in text:
         return []
     data = text.encode("utf-8", "surrogatepass")
@@ -239,7 +238,7 @@ def _names_of(text: str) -> tuple[str, ...]:
 
 
 def _leads_back(path: str) -> bool:
-    """True for a path that a server may read as one that goes up again: it is below nothing but itself."""
+    """Returns True if a server may resolve *path* to a parent folder. No known folder covers such a path."""
     return ".." in path or "\\" in path or "%2" in path or "%5c" in path.lower()
 
 
@@ -248,8 +247,8 @@ def _plain(text: str) -> str:
 
 
 def stands_in(destination: Destination, words: Sequence[str], named: Collection[str]) -> bool:
-    """True if one of its names is in the user's *words*, and no part of a longer word, address or path. *named* are the
-    ``own_names_in`` these."""
+    """Returns True if the user's *words* contain one of its names as a whole word, address or path. *named* holds the
+    ``own_names_in`` these words."""
     if any(name in named for name in destination.names):
         return True
     names = [name.removeprefix("//") for name in destination.names if not _FILE.fullmatch(name.removeprefix("//"))]
@@ -259,14 +258,14 @@ def stands_in(destination: Destination, words: Sequence[str], named: Collection[
 
 
 def _whole(name: str) -> str:
-    # Beside it stands neither a letter or sign that goes on with the name, nor a dot, slash or colon before one.
+    # Not next to a character that continues the name, nor to a dot, slash or colon that leads to one.
     before, after = r"(?<![\w@%+\\-])(?<![\w/@][./:'])", r"(?![\w@%+\\-])(?![./:'?#&=][\w/@])"
     return f"{before}{re.escape(name)}{after}"
 
 
 @cache
 def _pattern() -> Any:
-    """Imported with the first rule about flows, as the filters do."""
+    """Compiles the pattern. Imports RE2 only if a flow rule needs it, as the filters do."""
     import re2  # type: ignore[import-untyped]  # google-re2 ships no types
 
     options = re2.Options()
@@ -275,7 +274,7 @@ def _pattern() -> Any:
 
 
 def is_allowed(glob: str, destination: Destination) -> bool:
-    """True if *glob* fits: ``*@example.org``, ``https://*.example.org/*``, or a value with ``*``."""
+    """Returns True if *glob* matches: ``*@example.org``, ``https://*.example.org/*``, or a value with ``*``."""
     if not destination.names:
         return False
     name, head = destination.names[-1], _URL_HEAD.match(destination.text)
@@ -286,7 +285,7 @@ def is_allowed(glob: str, destination: Destination) -> bool:
 
 @lru_cache(maxsize=1_024)
 def _allowed(glob: str) -> re.Pattern[str]:
-    """No ``*`` before the path reaches over the border of a host, of the two parts of an address, or of a value."""
+    """Compiles *glob*. A ``*`` before the path never matches beyond a host, a part of an address, or a value."""
     scheme, colon, rest = glob.partition("://")
     head, _, path = (rest if colon else glob).partition("/")
     below = "(?:[/?].*)?" if colon and path in ("", "*") else f"/{_starred(path, '.*')}" if path else ""

@@ -1,8 +1,8 @@
-"""Where the destinations of a call come from (ACCESS-261 to ACCESS-266).
+"""The origin of the destinations of a call (ACCESS-261 to ACCESS-266).
 
-A destination is *known* if the user wrote it, if a tool that the operator trusts gave it, or if the operator's list
-allows it. Everything else is *strange* as soon as the session has read what a stranger may have written. Nothing here
-reads a meaning, so that no wording and no spelling gets around it.
+A destination is *known* if the user wrote it, if a trusted tool returned it, or if the operator's list allows it. All
+others are *strange* once the session has read an untrusted source. Nothing here interprets texts, so rewording or
+disguising an attack changes nothing.
 """
 
 import json
@@ -24,16 +24,16 @@ _MOST_SAID_CHARS = 100_000
 _MOST_KNOWN, _MOST_PLACES, _MOST_SEEN = 2_000, 1_000, 200
 _MOST_LISTED, MOST_SHOWN, _MOST_SHOWN_CHARS = 5, 20, 200
 RENEWED = 0.75
-"""A reading that adds nothing renews the life of a memory only if less than this part of it is left."""
+"""Reading something known renews the life of a memory only if less than this fraction of it is left."""
 _UNREADABLE = "what this session has read cannot be looked up at the moment"
 
 
 @dataclass(frozen=True, slots=True)
 class FlowRules:
-    """The operator's labels. All but *destinations* only take questions away.
+    """The operator's labels. All except *destinations* only suppress approvals.
 
-    *trusted*: patterns of tools whose results no stranger writes. *annotated*: servers whose ``readOnlyHint`` is
-    believed. *destinations*: further names of arguments by pattern. *allow*: addresses, URLs and values, with ``*``.
+    *trusted*: patterns of tools whose results no stranger can write. *annotated*: servers whose ``readOnlyHint`` is
+    trusted. *destinations*: further names of arguments, by pattern. *allow*: addresses, URLs and values, with ``*``.
     """
 
     trusted: Sequence[str] = ()
@@ -49,13 +49,13 @@ class FlowRules:
         return any(is_allowed(glob, destination) for glob in self.allow)
 
     def names_in(self, names: ToolNames) -> frozenset[str]:
-        """Returns the arguments that the operator calls destinations of this tool."""
+        """Returns the names of arguments that the operator declared as destinations of this tool."""
         found = (several for pattern, several in self.destinations.items() if _matches(pattern, names))
         return frozenset(name for several in found for name in several)
 
 
 class Place(msgspec.Struct, frozen=True, array_like=True):
-    """The result of an untrusted tool: when it came, in seconds since the epoch, and in which request."""
+    """A result of an untrusted source: the tool or resource, the time in seconds since the epoch, and the request."""
 
     tool: str
     at: float
@@ -63,22 +63,22 @@ class Place(msgspec.Struct, frozen=True, array_like=True):
 
 
 class SessionMemory(msgspec.Struct, array_like=True):
-    """What a session has read: hashes, and no texts. *seen*: untrusted tools. *known*: destinations that trusted tools
-    gave, or that a person accepted for the session. *places*: by destination the place in which it stood."""
+    """The memory of one session. It holds hashes of destinations, never texts. *seen*: untrusted tools. *known*:
+    destinations that trusted tools returned or a person accepted. *places*: the first place of each destination."""
 
     seen: dict[str, float] = {}
     known: dict[int, None] = {}
     places: dict[int, Place] = {}
 
     def holds(self, tool: str, values: Iterable[str]) -> bool:
-        """True if a reading of *tool* that gave *values* adds nothing."""
+        """Returns True if reading *values* from *tool* would add nothing."""
         return tool in self.seen and all(_hash(value) in self.places for value in values)
 
     def read(self, place: Place, values: Sequence[str]) -> bool:
-        """Notes what an untrusted tool gave. Returns false if it was all noted before."""
+        """Records *values* of an untrusted source. Returns False if all were recorded before."""
         if self.holds(place.tool, values):
             return False
-        # Neither a later tool nor a later place pushes out the first: a session that has read stays one that has.
+        # Later tools and places never replace the first, so that a session cannot lose that it has read.
         if len(self.seen) < _MOST_SEEN:
             self.seen.setdefault(place.tool, place.at)
         for value in values:
@@ -87,7 +87,7 @@ class SessionMemory(msgspec.Struct, array_like=True):
         return True
 
     def learn(self, values: Iterable[str]) -> bool:
-        """Notes destinations as known. Returns false if all were."""
+        """Records destinations as known. Returns False if all were known before."""
         hashes = [each for each in map(_hash, values) if each not in self.known]
         self.known.update(dict.fromkeys(hashes))
         _cut(self.known, _MOST_KNOWN)
@@ -97,17 +97,17 @@ class SessionMemory(msgspec.Struct, array_like=True):
         return any(_hash(name) in self.known for name in destination.names)
 
     def place_of(self, destination: Destination) -> Place | None:
-        """Returns the first place in which *destination* stood; None if that is not remembered."""
+        """Returns the first place that contained *destination*; None if none is recorded."""
         found = (self.places.get(_hash(name)) for name in reversed(destination.names))
         return next((place for place in found if place is not None), None)
 
 
 @dataclass(frozen=True, slots=True)
 class CallFlow:
-    """What rules may ask of one call, and what people and models read of it. *session* is whose memory counts. *seen*:
-    the untrusted tools that it has read. *strange* is empty while *seen* is. *places*: by the text of a destination the
-    place in which it stood. *unknown*: the memory could not be read, so that every destination is strange. *memory*
-    is that of the session, unless it has to be renewed soon. *hears*: what the user writes is known."""
+    """The flow of one call, for rules and for the people and models that read about it. *session* is the key of its
+    memory. *seen*: the untrusted tools that the session has read. *strange* is empty if *seen* is empty. *places*: the
+    place of each strange destination, by its text. *unknown*: the memory is unavailable, so every destination is
+    strange. *memory* is None if it must be renewed soon. *hears*: the gate receives the user's words."""
 
     session: str
     seen: Sequence[str] = ()
@@ -118,7 +118,7 @@ class CallFlow:
     hears: bool = False
 
     def for_model(self) -> str:
-        """Returns why the call needs an approval, and what to do; empty without a reason."""
+        """Returns the reason for the approval and what the model should do; empty if nothing was read."""
         read = _UNREADABLE if self.unknown else f"this session has read {_listed(self.seen)}"
         if not self.strange:
             return f"{read[0].upper()}{read[1:]}. Others may have written what it gives." if self.seen else ""
@@ -127,7 +127,7 @@ class CallFlow:
         return f"{why} If the user named it, ask the user to write it." if self.hears else why
 
     def for_person(self) -> str:
-        """Returns what a person who decides has to know: each destination with the place that it came from."""
+        """Returns the text for the person who decides: each strange destination and the place that it came from."""
         lines = [
             f"It sends to {_host(each)}{_shown(each.text)}. As far as the gate knows, nobody here named that. "
             f"{self._where(each)}"
@@ -150,24 +150,24 @@ class CallFlow:
 
     @property
     def acceptable(self) -> tuple[str, ...]:
-        """The names of the destinations that a person may accept for the session: all of them, or none."""
+        """The names of the destinations that a person may accept for the session; empty if not all can be shown."""
         if len(self.strange) > MOST_SHOWN or not all(each.names for each in self.strange):
             return ()
         return tuple(each.names[-1] for each in self.strange)
 
 
 NO_FLOW = CallFlow("")
-"""Of what is no call, and of calls that no rule about flows is asked of."""
+"""The flow of calls without flow rules, and of requests that are no calls."""
 
 
 def strange_among(
     destinations: Iterable[Destination], rules: FlowRules, knows: Callable[[Destination], bool], said: Sequence[str]
 ) -> list[Destination]:
-    """Returns the destinations without a known origin. *said*: the user's own words."""
+    """Returns the destinations without a known origin. *said* holds the user's messages."""
     left = [each for each in destinations if not rules.allows(each) and not knows(each)]
     if not left or not said:
         return left
-    # The last words first, so that a long conversation does not hold up its calls.
+    # Only the most recent messages, because searching a very long conversation would delay each call.
     lengths = accumulate(len(text) for text in reversed(said))
     last = [text for text, length in zip(reversed(said), lengths, strict=True) if length <= _MOST_SAID_CHARS]
     words = [" ".join(text.split()) for text in last]
@@ -200,6 +200,6 @@ def _listed(texts: Sequence[str]) -> str:
 
 
 def _shown(text: str) -> str:
-    """Quotes and escapes what is not shown as it is: a person must see where it ends, and which letters these are."""
+    """Quotes and escapes unusual texts, so that a person sees where they end and which characters they contain."""
     shown = text if re.fullmatch(r"[\w@.:/?=&%+#-]+", text, re.ASCII) else json.dumps(text)
     return shown if len(shown) <= _MOST_SHOWN_CHARS else f"{shown[:_MOST_SHOWN_CHARS]}..."

@@ -157,7 +157,7 @@ class UpstreamMaker:
             connect,
             connect_timeout_s=settings.connect_within_s,
             jitter=random.random,
-            turns=self.turns,
+            turns=self.turns or Turns(),
             mode=_MODES[settings.era],
             forward=settings.forward,
             instructions=settings.instructions,
@@ -224,7 +224,7 @@ class UpstreamMaker:
             ),
             connect_timeout_s=settings.connect_within_s,
             jitter=random.random,
-            turns=self.turns,
+            turns=self.turns or Turns(),
             tried=shown_origin(settings.openapi) or settings.openapi,
         )
 

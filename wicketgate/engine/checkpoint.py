@@ -11,7 +11,7 @@ from itertools import takewhile
 from typing import Any, Literal, cast
 
 from wicketgate.access.identity import Identity
-from wicketgate.engine.contract import ChatRequest, OnDisconnect, message_json, users_words
+from wicketgate.engine.contract import ChatRequest, OnDisconnect, message_json
 from wicketgate.engine.events import is_end
 from wicketgate.gateway.options import TokenCost
 from wicketgate.models.provider import Kept, Message, Usage
@@ -163,7 +163,7 @@ def _read(parts: Sequence[bytes], most_bytes: int) -> Saved:
         door="chat",
         meta=dict(first["meta"]),
         named=first["named"],
-        said=users_words(first["messages"]),
+        said=[message["content"] for message in first["messages"] if message["role"] == "user"],
     )
     messages: list[Message] = []
     for part in (first, *others):

@@ -2,7 +2,7 @@
 (BROWSE-10 to BROWSE-18, CHAT-2 to CHAT-17, CHAT-101 to CHAT-103)."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
@@ -208,13 +208,8 @@ def call_context(
         door="chat",
         meta=meta,
         named=metadata.conversation_id is not None,
-        said=users_words(map(message_json, request.messages)),
+        said=[message.content for message in request.messages if message.role == "user"],
     )
-
-
-def users_words(messages: Iterable[Mapping[str, Any]]) -> list[str]:
-    """The texts that the user wrote: no others of a conversation say what the user wants (ACCESS-263)."""
-    return [message["content"] for message in messages if message["role"] == "user"]
 
 
 def _explain(error: ValidationError) -> str:

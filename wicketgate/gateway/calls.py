@@ -244,7 +244,7 @@ class Calls:
         return label(self._policies.flow, item, writes=self.may_write(item))
 
     async def heard(self, names: ToolNames, context: CallContext) -> None:
-        """Notes, for rules that ask what a session has read, that its client is given words of a tool or server."""
+        """Records for flow rules that the client of a session receives words of a tool or server."""
         if self._in_force()[1].reads_flow:
             await self._flows.read(self._policies.flow, names, context, {}, {}, writes=True)
 
@@ -466,8 +466,8 @@ class Calls:
 async def _noted(
     sending: Awaitable[Mapping[str, Any]], note: AuditedCall, read: Callable[[Mapping[str, Any]], Awaitable[None]]
 ) -> Mapping[str, Any]:
-    """Returns the result of *sending* after *read* has noted it for the session. A failure is noted too, because it may
-    hold the server's words; a cancelled call gives its caller none."""
+    """Returns the result of *sending* after *read* has recorded it for the session. Failures are recorded too, because
+    they may contain the server's words. A cancelled call returns nothing to its caller."""
     try:
         result = await sending
     except GatewayError:

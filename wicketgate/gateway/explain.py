@@ -32,8 +32,8 @@ def explain(
     """Returns True if *wanted* (an id, ``namespace:name`` or an upstream's own name) may be called, and the reasons.
 
     With *query*, the lines include its rank in a browse of these words. *screened* gives by upstream the tools that
-    were held back, *declared* the tools that it listed. *learned* words rank for this caller too. *flow_label* says
-    what a tool counts as for rules about flows.
+    were held back, *declared* the tools that it listed. *learned* words rank for this caller too. *flow_label*
+    describes how flow rules treat a tool.
     """
     # Tools of this name; without one, the reason why there is none.
     items = [item for item in catalog.tools.values() if _is(wanted, item)]
@@ -47,7 +47,8 @@ def explain(
         usable = usable and not isinstance(decision, Hidden)
         lines.append(f"{item.id}: {_words(decision)}")
         lines += [f"  {line}" for line in _why(access, item, identity)]
-        lines += filter(None, [f"  {flow_label(item)}".rstrip()])
+        if flow := flow_label(item):
+            lines.append(f"  flow: {flow}")
         if item.id in catalog.quarantine:
             lines.append(f"  not browsed, only called, by anybody: {catalog.quarantine[item.id]}")
         if query and not isinstance(decision, Hidden):

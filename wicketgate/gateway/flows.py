@@ -1,4 +1,4 @@
-"""What sessions read through this gate, kept for the rules that ask for it (ACCESS-260 to ACCESS-266)."""
+"""The memory of what each session has read, for access rules that use it (ACCESS-260 to ACCESS-266)."""
 
 import asyncio
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ _NOT_NOTED = "What this gave could not be noted for the rules of access, so it i
 
 
 class Flows:
-    """Asked for calls only while a rule reads ``seen`` or ``strange``: otherwise nothing is kept."""
+    """Computes the flow of calls, and records what they read. Used only if a rule reads ``seen`` or ``strange``."""
 
     def __init__(self, store: FlowStore) -> None:
         self._store = store
@@ -27,8 +27,8 @@ class Flows:
     async def of_call(
         self, rules: FlowRules, item: SelectableItem, args: Mapping[str, Any], context: CallContext, *, writes: bool
     ) -> CallFlow:
-        """*writes*: false if the operator's word, or a hint that the operator believes, says that it changes nothing:
-        then only URLs are destinations."""
+        """Returns what rules may ask about a call with *args*. *writes* is false if the operator, or a hint that the
+        operator trusts, declares the tool read-only. Then only URLs are destinations."""
         session = _session_of(context)
         memory, left_s = await self._store.read(session)
         seen = _UNKNOWN if memory is None else tuple(memory.seen)
@@ -60,8 +60,11 @@ class Flows:
         flow: CallFlow = NO_FLOW,
         source: str = "",
     ) -> None:
-        """Notes the result of a tool, or of what else a server gave (*source*), before its caller has it. Failures, and
-        tools that may write, name no destinations: they repeat what they were given. Raises NotRecorded."""
+        """Records a result before the caller gets it. *source* names a resource or prompt; otherwise the tool is
+        recorded. Failures and tools that may write add no known destinations, because they repeat their arguments.
+
+        Raises NotRecorded if the result of an untrusted source cannot be recorded.
+        """
         trusted, tool = rules.trusts(names), source or f"{names[0][0]}:{names[0][1][0]}"
         if trusted and (writes or result.get("isError")):
             return
@@ -80,25 +83,25 @@ class Flows:
 
 
 def label(rules: FlowRules, item: SelectableItem, *, writes: bool) -> str:
-    """Returns for an operator what *item* counts as."""
+    """Describes to the operator how flow rules treat *item*."""
     source = "an untrusted source"
     if rules.trusts(item.names):
         may_write = writes and item.side_effects
         source = "trusted, but it may write, so it names no destinations" if may_write else "a trusted source"
     asked = "only URLs" if _only_urls(rules, item, writes=writes) else "all destinations"
-    return f"flow: {source}; asks for {asked} in its arguments"
+    return f"{source}; asks for {asked} in its arguments"
 
 
 def names_of_server(server: str, offer: str) -> ToolNames:
-    """Names for what is no tool: only a pattern for all tools of the server trusts it."""
+    """Returns the names of a resource, prompt or completion. Only a pattern for all tools of the server trusts it."""
     return tool_names(namespace_of(server), offer)
 
 
 def _only_urls(rules: FlowRules, item: SelectableItem, *, writes: bool) -> bool:
-    """True for a tool that sends nothing but requests to URLs in its arguments. *writes* as for ``of_call``."""
+    """Returns True if the tool only reads, so that it sends data only to URLs. *writes* as for ``of_call``."""
     return not writes or (not item.side_effects and item.server in rules.annotated)
 
 
 def _session_of(context: CallContext) -> str:
-    """The session whose memory counts: the actor, unless the client has named one."""
+    """Returns the key of the session that the client named, or else of the actor."""
     return context.session if context.named else owner_of(context.session)

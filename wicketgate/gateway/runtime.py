@@ -356,7 +356,7 @@ class ProxyRuntime:
         return may_view(self.catalog(), self.access, f"{CALL_HANDLE}:{tool_id}:", identity)
 
     def flow_label(self, item: SelectableItem) -> str:
-        """What *item* counts as for rules about flows, for an operator; empty while there are none."""
+        """Describes how flow rules treat *item*; empty if there are no flow rules."""
         return self._calls.flow_label(item)
 
     def whole_id(self, tool_id: str, context: CallContext) -> str:

@@ -1,4 +1,4 @@
-"""What sessions have read, as rows of the store (ACCESS-262): hashes of destinations, and names of tools."""
+"""The memories of sessions for flow rules, as rows of the store (ACCESS-262)."""
 
 import logging
 import time
@@ -20,7 +20,7 @@ _TRIES = 20
 class StoredFlows:
     """Implements FlowStore. *now* is the time of day in seconds.
 
-    A damaged row is logged and stays until it expires: until then nobody knows what that session has read.
+    A damaged row is logged and kept until it expires. Until then the memory of that session is unavailable.
     """
 
     def __init__(self, store: Store, now: Callable[[], float] = time.time) -> None:

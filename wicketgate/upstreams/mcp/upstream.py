@@ -64,7 +64,7 @@ class McpServerUpstream:
     _connect: Connect
     connect_timeout_s: float
     jitter: Callable[[], float]
-    turns: Turns | None = None
+    turns: Turns = field(default_factory=Turns)
     mode: Mode = "auto"
     forward: Collection[str] = ()
     ping_s: float = PING_S
@@ -77,7 +77,6 @@ class McpServerUpstream:
     note: Callable[[ServerEventKind, str], None] = lambda kind, why: None
 
     def __post_init__(self) -> None:
-        self._turns = self.turns or Turns()
         self._mode_now = self.mode
         self._noticed = False
         self._has_answered = False
@@ -168,7 +167,7 @@ class McpServerUpstream:
         connected = False
         opened: Connection | None = None
         loop, timeout_s = asyncio.get_running_loop(), self.connect_timeout_s
-        turn = await self._turns.take()
+        turn = await self.turns.take()
 
         def late() -> None:
             if ending.how:

@@ -221,11 +221,10 @@ class OpenApiUpstream:
     _access: ServiceAccess
     connect_timeout_s: float
     jitter: Callable[[], float]
-    turns: Turns | None = None
+    turns: Turns = field(default_factory=Turns)
     tried: str = ""
 
     def __post_init__(self) -> None:
-        self._turns = self.turns or Turns()
         self._headers = {name.lower(): value for name, value in self._access.headers.items()}
         self._query = "&".join(
             f"{quote(name, safe='')}={quote(value, safe='')}" for name, value in self._access.query.items()
@@ -342,7 +341,7 @@ class OpenApiUpstream:
     async def _refresh(self, changed: Callable[[str], None]) -> bool:
         """Puts the document in force if it has changed. Returns False if it cannot be read or used."""
         try:
-            with await self._turns.take():
+            with await self.turns.take():
                 async with asyncio.timeout(self.connect_timeout_s):
                     data = await self._source.load()
             if data is not None:

@@ -5,7 +5,7 @@ import { get } from "../api.js";
 import { href, followed } from "../route.js";
 import { Button, Failure, Fragment, Nothing, Pre, Title, announce, html, json, number, plain, plural, useLoad } from "../ui.js";
 import { again, choose, clear, conversation, decide, follow, resume, say, stop, waiting } from "./talk.js";
-import { Arguments } from "./waiting.js";
+import { Arguments, Why } from "./waiting.js";
 
 const REASONS = {
   length: "The model's answer was cut off: it has reached its longest.",
@@ -150,7 +150,7 @@ function Asked() {
       return html`<div key=${call.asks} role="group" aria-label=${plain(target(call) || call.name, 80)}>
         <p class="what">${plain(target(call) || call.name, 120)}</p>
         <${Arguments} args=${sent(call)} whole />
-        ${call.why && call.why.split("\n").map((line) => html`<p class="bad" key=${line}>${plain(line, 1000)}</p>`)}
+        <${Why} text=${call.why} />
         ${long && html`<p class="bad">These arguments are too long to be read here, so they cannot be approved here.</p>`}
         ${call.needs ? html`<p>Needs the approval of ${plain(call.needs, 300)}.</p>` : call.decision
           ? html`<p role="status">${call.decision === "approve" ? "Approved" : "Denied"}; ${plural(open.length, "more decision")} to go.</p>`

@@ -29,6 +29,9 @@ export function Arguments({ args, whole }) {
   return html`<dl>${first.map(([name, value]) => html`<dt key=${name}>${plain(name, whole ? LONG : 80)}</dt><dd>${shown(value, whole ? LONG : SHORT)}</dd>`)}</dl>`;
 }
 
+// The reasons of a flow rule, one a line.
+export const Why = ({ text }) => (text || "").split("\n").filter(Boolean).map((line) => html`<p class="bad" key=${line}>${plain(line, 1000)}</p>`);
+
 // Calls that the reader decides on: its own, and those whose rule names it. What others decide is listed apart.
 export const isMine = (ask) => (ask.needs ? ask.approver : ask.own);
 
@@ -72,7 +75,7 @@ export function Ask({ ask, decided, whole }) {
     ${isMine(ask) && !ask.args && html`<p class="bad">The arguments are too large to be shown${ask.needs ? ", so nobody can decide on them" : ": decide in the client that made the call"}.</p>`}
     ${ask.needs && html`<p>Needs the approval of ${plain(ask.needs, 300)}${approved.length > 0 && html`; approved by ${approved.join(", ")}`}.</p>`}
     ${!isMine(ask) && !ask.args && html`<p>${ask.arg_names?.length ? `Arguments: ${plain(ask.arg_names.join(", "), 200)}` : "Without arguments"}. Only ${ask.needs ? "who has to approve" : plain(ask.actor, 80)} sees their values, and decides.</p>`}
-    ${ask.why && ask.why.split("\n").map((line) => html`<p class="bad" key=${line}>${plain(line, 1000)}</p>`)}
+    <${Why} text=${ask.why} />
     ${ask.requests.map((each) => html`<p key=${each}><a href=${href("calls", { q: each })} onClick=${followed("calls", { q: each })}>Show the calls of request ${plain(each, 130)}</a></p>`)}
     <p>Good for these arguments only, once, ${left > 0 ? `for the next ${lasting(left)}` : "and no longer"}. A change of one letter asks again.</p>
     ${whole && html`<p class="id"><code>${plain(ask.tool_id, 300)}</code>, definition <code title=${ask.definition}>${plain(ask.definition, 12)}</code></p>`}
