@@ -4,11 +4,12 @@ import re
 
 import pytest
 
-from tests.docs.pages import text_of
+from tests.docs.pages import pages, text_of
 from tests.support.process import ROOT
 
 PATHS = sorted(set(re.findall(r"`((?:[\w.]+/)+[\w*]*(?:\.py)?)`", text_of("docs/house.md"))))
 MOST_WORDS = 2_500
+MOST_COLUMNS = 160
 MOST_TERMS = 40
 
 
@@ -38,3 +39,8 @@ def test_the_map_and_its_list_of_terms_stay_short() -> None:
     assert len(text_of("docs/house.md").split()) <= MOST_WORDS
     terms = text_of("docs/house.md").partition("## Terms")[2]
     assert 10 < len(re.findall(r"^\| (?!term |---)", terms, re.MULTILINE)) <= MOST_TERMS
+
+
+@pytest.mark.parametrize("page", pages())
+def test_no_page_has_a_line_that_an_editor_has_to_scroll(page: str) -> None:
+    assert [line for line in text_of(page).splitlines() if len(line) > MOST_COLUMNS] == []
