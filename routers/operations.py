@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any, Literal
 
 from fastapi import APIRouter, Request, Response
@@ -33,8 +34,10 @@ from wicketgate.faces.operations import (
     check_fields,
     naming,
 )
+from wicketgate.heavy_work import run_queued
 from wicketgate.log_text import correlation_id
 from wicketgate.ports import CallContext, session_key, source_of
+from wicketgate.results.firewall import is_very_bulky
 from wicketgate.travelling_meta import travelling
 
 
@@ -151,8 +154,9 @@ def operations_router(operations: Operations, calls: Shares) -> APIRouter:
     @router.post("/call", operation_id="callOperation", openapi_extra=_CALL_BODY, response_model=Any)
     async def call(request: Request) -> JSONResponse:
         """Run one operation; the answer is its output."""
-        body = await json_object(request)
-        return SurrogateJson((await operations.call(body, _context(request))).value)
+        context = _context(request)
+        output = await operations.call(await json_object(request), context)
+        return await _written(output.value, context.identity.actor)
 
     @router.post(
         "/batch",
@@ -164,8 +168,9 @@ def operations_router(operations: Operations, calls: Shares) -> APIRouter:
     async def batch(request: Request) -> JSONResponse:
         body = await json_object(request)
         check_fields(body, "batch", ("calls",))
-        ended = await operations.batch(body.get("calls"), _context(request))
-        return SurrogateJson({"results": [_item(one) for one in ended]})
+        context = _context(request)
+        ended = await operations.batch(body.get("calls"), context)
+        return await _written({"results": [_item(one) for one in ended]}, context.identity.actor)
 
     return router
 
@@ -215,6 +220,12 @@ def _failed(error: OperationError) -> JSONResponse:
         wait_s = (error.details or {}).get("retry_after_s", RETRY_AFTER_S)
         headers["Retry-After"] = str(max(1, math.ceil(wait_s)))
     return SurrogateJson(error.as_dict(), error.http_status, headers)
+
+
+async def _written(content: object, actor: str) -> JSONResponse:
+    """Returns the answer with *content*, which is encoded in a thread if it is large (EXEC-27)."""
+    write = partial(SurrogateJson, content)
+    return await run_queued(write, actor) if is_very_bulky(content) else write()
 
 
 def _item(ended: BatchOutcome) -> dict[str, Any]:

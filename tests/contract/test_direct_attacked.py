@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from middleware.answer import Answer
+from routers.json_bodies import SurrogateJson
 from tests.contract.test_direct_way import both_ways, told
 from tests.support.door import ERAS, META, NEWER, OLDER, WAYS, Door
 from tests.support.requirement import requirement
@@ -107,6 +108,34 @@ async def test_a_large_result_is_written_beside_the_loop(era: str, monkeypatch: 
     async with running_service(upstreams=[odd_server()], settings={"mcp": {"direct": True}}) as service:
         answer = await (await Door(service, era).open()).call("odd__rows")
     assert answer.json()["result"]["structuredContent"] == RESULTS["rows"]["structuredContent"]
+    assert max(on_the_loop) < 100_000
+    assert max(beside) > 3_000_000
+
+
+@requirement("EXEC-27")
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("call", {"operation": "/odd/rows", "input": {}}),
+        ("batch", {"calls": [{"operation": "/odd/rows", "input": {}}]}),
+    ],
+)
+async def test_a_large_output_of_an_operation_is_written_beside_the_loop(
+    path: str, body: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_the_loop, beside, loop = [0], [0], threading.get_ident()
+    render = SurrogateJson.render
+
+    def watched(self: SurrogateJson, content: object) -> bytes:
+        part = render(self, content)
+        (on_the_loop if threading.get_ident() == loop else beside).append(len(part))
+        return part
+
+    monkeypatch.setattr(SurrogateJson, "render", watched)
+    async with running_service(upstreams=[odd_server()]) as service:
+        answer = await service.http.post(f"/operations/{path}", json=body)
+    output = answer.json() if path == "call" else answer.json()["results"][0]["output"]
+    assert output == RESULTS["rows"]["structuredContent"]
     assert max(on_the_loop) < 100_000
     assert max(beside) > 3_000_000
 
