@@ -10,6 +10,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from app.port.connections import ConnectionCounts
+from app.telemetry import SpanCounts
 from wicketgate.access.identity import KeyLife
 from wicketgate.access.shares import ShareCounts
 from wicketgate.fleet.member import MemberState
@@ -36,6 +37,7 @@ class Gauges:
     learned: int = 0
     lessons_dropped: int = 0
     logins: LoginCounts = field(default_factory=LoginCounts)
+    spans: SpanCounts = field(default_factory=SpanCounts)
 
 
 class GaugeCollector(Collector):
@@ -58,6 +60,8 @@ class GaugeCollector(Collector):
         yield _counter("lessons_dropped", dropped, [], [((), gauges.lessons_dropped)])
         if gauges.connections is not None:
             yield from _of_connections(gauges.connections)
+        spans = {"ended": gauges.spans.ended, "sent": gauges.spans.sent, "failed": gauges.spans.failed}
+        yield _counter("spans", "Spans that ended, and those a collector took or refused.", ["state"], _each(spans))
         yield _gauge("tasks", "Tasks of the event loop.", [], [((), len(asyncio.all_tasks()))])
         yield _gauge("threads", "Threads.", [], [((), threading.active_count())])
 

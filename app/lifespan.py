@@ -25,6 +25,7 @@ from app.pace import Pace
 from app.port.connections import ConnectionCounts
 from app.process import collect_seldom, on_hangup, on_stop, search_python_folders
 from app.start_lines import say_start, say_stop
+from app.telemetry import SpanCounts, telemetry
 from app.workers.metrics import WorkerMetrics
 from app.workers.place import READY, Place
 from wicketgate.config.reload import Reloader
@@ -94,6 +95,7 @@ async def service_lifespan(
     loop_late: Callable[[float], None],
     pace: Pace,
     workers: WorkerMetrics | None = None,
+    spans: SpanCounts | None = None,
 ) -> AsyncIterator[None]:
     """Raises ConfigError if a required upstream is missing; the own server gets the error by ``fail`` instead.
 
@@ -122,6 +124,7 @@ async def service_lifespan(
         if gate.shared.ring_check is not None:
             gate.shared.ring_check.refused = partial(_end, server)
         try:
+            await stack.enter_async_context(telemetry(spans or SpanCounts()))
             await stack.enter_async_context(gate)
         except ConfigError as error:
             if server is not None:

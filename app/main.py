@@ -30,6 +30,7 @@ from app.metrics import CONTENT_TYPE, Metrics
 from app.pace import Pace
 from app.port.connections import ConnectionCounts
 from app.process import Heap
+from app.telemetry import SpanCounts
 from app.workers.metrics import WorkerMetrics
 from middleware.auth import AuthGuard
 from middleware.client_address import TrustedProxies
@@ -188,7 +189,9 @@ def create_app(
     gate.runtime.changes.watch_access(doors.access_changed)
     gate.drain.follow(doors.end_listening)
     gate.drain.wait_for(doors.answered)
-    metrics.watch(partial(_gauges, gate, doors, own_server.connections if own_server is not None else None))
+    spans = SpanCounts()
+    connections = own_server.connections if own_server is not None else None
+    metrics.watch(partial(_gauges, gate, doors, connections, spans))
 
     # Without the framework's documentation pages, which load scripts from other hosts.
     pace = Pace()
@@ -200,7 +203,7 @@ def create_app(
     app = Service(
         title="Wicketgate",
         version=VERSION,
-        lifespan=lambda app: service_lifespan(gate, doors, program, local, metrics.loop_late, pace, workers),
+        lifespan=lambda app: service_lifespan(gate, doors, program, local, metrics.loop_late, pace, workers, spans),
         openapi_url=None,
         redirect_slashes=False,
         # The framework would look for telemetry providers at each request; there are none here.
@@ -336,7 +339,7 @@ def _logs(program: Program | None, settings: Settings) -> AbstractContextManager
     return service_logs(server.log_level, Redactor(settings.secrets()), log_format=server.log_format)
 
 
-def _gauges(gate: Gate, doors: McpDoors, connections: ConnectionCounts | None) -> Gauges:
+def _gauges(gate: Gate, doors: McpDoors, connections: ConnectionCounts | None, spans: SpanCounts) -> Gauges:
     tools = Counter(item.server for item in gate.runtime.catalog().tools.values())
     lost, refused = (gate.records.auditor.lost, gate.records.auditor.refused) if gate.records.auditor else ({}, {})
     return Gauges(
@@ -352,6 +355,7 @@ def _gauges(gate: Gate, doors: McpDoors, connections: ConnectionCounts | None) -
         learned=gate.runtime.learning.lessons,
         lessons_dropped=gate.runtime.learning.dropped,
         logins=gate.logins.counts,
+        spans=spans,
     )
 
 

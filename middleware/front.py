@@ -21,6 +21,7 @@ from middleware.cors import answer_preflight, is_preflight, shown_to
 from middleware.drain import admitted, is_waited_for
 from middleware.hosts import HostCheck, HostRule
 from middleware.refusals import BodyLimit, send_refusal
+from middleware.trace import begin_span, end_span
 from wicketgate.engine.limits import Drain
 
 log = logging.getLogger("wicketgate.http")
@@ -55,6 +56,7 @@ class Front:
         scope = from_client(scope, self.proxies)
         answer = Answer(send, scope, self.drain)
         started = self.access_log.begin(scope)
+        span = None if scope["path"] in UNPACED else begin_span(scope)
         try:
             await self._decide(scope, receive, answer)
         except ClientDisconnect:
@@ -69,6 +71,8 @@ class Front:
             # A response that has begun cannot become an error; the server closes it short, which clients notice.
         finally:
             self.access_log.end(scope, started, answer.status, answer.began)
+            if span is not None:
+                end_span(span, answer.status)
 
     async def _decide(self, scope: Scope, receive: Receive, answer: Answer) -> None:
         refusal = self.hosts.refusal(scope)

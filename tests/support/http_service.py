@@ -11,7 +11,7 @@ import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -57,7 +57,7 @@ class HttpService:
         self.raw_names: list[str] = []
         """Of the headers of the last request, repeated ones too."""
 
-    async def __aenter__(self) -> "HttpService":
+    async def __aenter__(self) -> Self:
         self._socket = socket.socket()
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self._socket.bind(("127.0.0.1", self._port))

@@ -22,6 +22,7 @@ from wicketgate.engine.tool_rounds import EngineLimits
 from wicketgate.engine.turn import ModelWindow
 from wicketgate.models.endpoint import ModelAddress, Timeouts
 from wicketgate.models.provider import Provider
+from wicketgate.models.traced import TracedProvider
 from wicketgate.net import Outgoing
 from wicketgate.storage.flows import StoredFlows
 from wicketgate.storage.journal import StoredJournal
@@ -40,7 +41,9 @@ log = logging.getLogger("wicketgate.approvals")
 def make_provider(settings: ModelSettings, outgoing: Outgoing) -> Provider:
     """Makes the configured model with its fallbacks. Raises ConfigError."""
     if settings.provider == "scripted" and not settings.fallbacks:
-        return _provider(settings, settings, outgoing, settings.context_tokens)
+        return TracedProvider(
+            _provider(settings, settings, outgoing, settings.context_tokens), "wicketgate", "scripted"
+        )
     return FallbackProvider(
         list(_candidates(settings, outgoing)),
         Patience(settings.attempts),
@@ -61,7 +64,13 @@ def _candidates(settings: ModelSettings, outgoing: Outgoing) -> Iterator[Candida
         window = choice.context_tokens or settings.context_tokens
         # Numbered, since two may be the same model under different keys.
         name = f"model {choice.model or choice.provider}" + (f" (fallback {number})" if number else "")
-        yield Candidate(name, _provider(choice, settings, outgoing, window), window)
+        provider = _provider(choice, settings, outgoing, window)
+        system = _SYSTEMS.get(choice.provider, "openai")
+        yield Candidate(name, TracedProvider(provider, system, choice.model or choice.provider), window)
+
+
+_SYSTEMS = {"anthropic-messages": "anthropic", "scripted": "wicketgate"}
+"""``gen_ai.provider.name`` by dialect: the convention for a server that speaks another's dialect."""
 
 
 def _provider(choice: ModelChoice, settings: ModelSettings, outgoing: Outgoing, context_tokens: int) -> Provider:

@@ -23,8 +23,10 @@ from wicketgate.errors import EngineError, OutOfOrder, ProviderError, ToolError
 from wicketgate.faces.surface import ModelSurface
 from wicketgate.gateway.options import Meter, NoMeter
 from wicketgate.heavy_work import run_queued
-from wicketgate.models.provider import Message, ModelRequest, ModelTool, Provider, TakeText
+from wicketgate.models.provider import Message, ModelRequest, ModelTool, Provider, TakeText, Usage
 from wicketgate.ports import CallContext
+from wicketgate.tracing import OpenSpan, parent_of
+from wicketgate.tracing import begin as begin_span
 
 log = logging.getLogger("wicketgate.engine")
 
@@ -84,6 +86,9 @@ class Engine:
         """
         interruption = interruption or Interruption()
         state = begin if isinstance(begin, RunState) else await _state_of(begin, self.surface, context)
+        span = begin_span("invoke_agent wicketgate", "INTERNAL", _SPAN_ATTRIBUTES, context.meta)
+        if span is not None:
+            context = span.under(context)
         run = _Run(self, begin, state, context, interruption, claim, keep, take_text)
         outcome = "disconnected"
         # Whatever happens in the run becomes its one last event; the outcome goes to the metrics.
@@ -118,6 +123,8 @@ class Engine:
             yield [ErrorEvent(fault.code, fault.safe_message)]
         finally:
             self._meter.stream_ended(outcome, run.usage)
+            if span is not None:
+                _end_span(span, outcome, run.usage)
 
 
 class _Run:
@@ -174,7 +181,8 @@ class _Run:
             # One turn of the model.
             turn = Turn(self._call_ids)
             take_text = None if self._take_text is None else partial(self._pass_on, turn, self._take_text)
-            model_request = ModelRequest(await self._shown(tools), tools, self._context.correlation_id, take_text)
+            shown, parent = await self._shown(tools), parent_of(self._context.meta)
+            model_request = ModelRequest(shown, tools, self._context.correlation_id, take_text, parent)
             async with aclosing(self._engine.provider.stream(model_request)) as stream:
                 while True:
                     try:
@@ -286,6 +294,14 @@ class _Run:
             text = "history reduced to %d tokens: %d turns and %d steps dropped, %d results shrunk"
             log.info(text, built.tokens, *reduced)
         return built.messages
+
+
+_SPAN_ATTRIBUTES = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "wicketgate"}
+
+
+def _end_span(span: OpenSpan, outcome: str, usage: Usage) -> None:
+    span.note({"gen_ai.usage.input_tokens": usage.prompt_tokens, "gen_ai.usage.output_tokens": usage.completion_tokens})
+    span.end(outcome if outcome.isupper() else "")
 
 
 _LONG_HISTORY_CHARS = 262_144

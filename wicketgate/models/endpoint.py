@@ -17,10 +17,11 @@ import msgspec
 from wicketgate.errors import ConfigError, EngineError, ProviderError, ProviderSilent, ProviderUnavailable
 from wicketgate.log_text import HEADER, Redactor, is_correlation_id
 from wicketgate.models.failures import FailureKind, classify, failure, retry_after_s
-from wicketgate.models.provider import ModelEvent, TakeText
+from wicketgate.models.provider import ModelEvent, ModelRequest, TakeText
 from wicketgate.models.turn_reading import TurnReading
 from wicketgate.net import NeverSent, NoAnswer, Outgoing, Target, body_of, make_http_client
 from wicketgate.net.outgoing import SPEAKS_TLS, NotHttp, trouble_of, wants_tls
+from wicketgate.tracing import TRACEPARENT
 
 _CONNECT_S = 5.0
 _AFTER_FINISH_S = 5.0
@@ -98,13 +99,15 @@ class ModelEndpoint:
         return asyncio.get_running_loop().time() + self._timeouts.first_event_s
 
     async def open(
-        self, body: Mapping[str, Any], correlation_id: str, deadline: float
+        self, body: Mapping[str, Any], request: ModelRequest, deadline: float
     ) -> httpx.Response | ErrorResponse:
         """The response, with nothing of its body read. Raises ProviderError."""
         content = _encoded(body)
         try:
             async with asyncio.timeout_at(deadline) as waiting:
-                traced = {HEADER: correlation_id} if is_correlation_id(correlation_id) else None
+                traced = {HEADER: request.correlation_id} if is_correlation_id(request.correlation_id) else {}
+                if request.traceparent:
+                    traced[TRACEPARENT] = request.traceparent
                 response = await self._transport.send(self._target, content, traced, connect_s=_CONNECT_S)
                 if response.status_code == 200:
                     return response

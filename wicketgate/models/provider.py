@@ -119,12 +119,13 @@ TakeText = Callable[[str], bool]
 class ModelRequest:
     """*take_text* is a shorter way for text: while the reader waits for an item that is not the first, a provider may
     offer it what would be the next item, if that is a TextDelta and nothing else. If it returns False the item goes to
-    the reader."""
+    the reader. *traceparent* goes to the server of the model, unless it is empty."""
 
     messages: Sequence[Message]
     tools: Sequence[ModelTool]
     correlation_id: str
     take_text: TakeText | None = field(default=None, compare=False, repr=False)
+    traceparent: str = ""
 
 
 class Stream(Protocol[T_co]):

@@ -45,9 +45,7 @@ class AnthropicMessagesProvider:
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Sequence[ModelEvent], None]:
         """Make one attempt, no retry. Raises ProviderError or ContextOverflow, see Provider."""
         first_event_by = self._endpoint.first_event_by()
-        response = await self._endpoint.open(
-            self._body(request.messages, request.tools), request.correlation_id, first_event_by
-        )
+        response = await self._endpoint.open(self._body(request.messages, request.tools), request, first_event_by)
         if isinstance(response, ErrorResponse):
             if response.kind != "filtered":
                 raise self._endpoint.failure(response) from None

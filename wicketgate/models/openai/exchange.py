@@ -70,7 +70,7 @@ class OpenAIChatProvider:
         refused = self._refused
         while True:
             sent = without_fields(body, refused)
-            response = await self._endpoint.open(sent, request.correlation_id, deadline)
+            response = await self._endpoint.open(sent, request, deadline)
             if not isinstance(response, ErrorResponse):
                 self._refused = refused
                 return response

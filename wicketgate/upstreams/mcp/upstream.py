@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from wicketgate.errors import ConnectRequired, LoginNeeded, ScopesNeeded, UpstreamRefused, UpstreamUnavailable
@@ -18,6 +19,7 @@ from wicketgate.fleet.turns import Turns
 from wicketgate.mcp_names import METHOD_NOT_FOUND
 from wicketgate.net.outgoing import told, trouble_of
 from wicketgate.ports import CallContext, UpstreamStatus
+from wicketgate.tracing import tool_error, traced
 from wicketgate.upstreams.mcp.asking import asked_as_it_runs, offered
 from wicketgate.upstreams.mcp.call import (
     NOT_REACHED,
@@ -119,7 +121,9 @@ class McpServerUpstream:
         if (left := left_task(context.answers)) is not None:
             return await self._followed(left, context, None)
         client = await self._client_for(context)
-        result = await client.ask("tools/call", {"name": name, "arguments": arguments}, context)
+        ask = partial(client.ask, "tools/call", {"name": name, "arguments": arguments})
+        noted = {"mcp.method.name": "tools/call", "gen_ai.tool.name": name}
+        result = await traced(f"tools/call {name}", "CLIENT", noted, context, ask, tool_error)
         self._has_answered = True
         if not is_task(result):
             return result

@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Protocol
@@ -23,6 +24,7 @@ from wicketgate.log_text import HEADER
 from wicketgate.net import Credentials, HttpClient, NeverSent, NoAnswer, Reply, fetch
 from wicketgate.net.outgoing import SPEAKS_TLS, NotHttp, told, trouble_of, wants_tls
 from wicketgate.ports import CallContext, UpstreamStatus
+from wicketgate.tracing import TRACEPARENT, parent_of, traced
 from wicketgate.upstreams.openapi.bodies import STREAMS, base_type
 from wicketgate.upstreams.openapi.document import (
     MAX_DOCUMENT_BYTES,
@@ -274,7 +276,9 @@ class OpenApiUpstream:
         request = build_request(operation, arguments)
         # Errors are distinguished by whether the operation can have taken effect.
         try:
-            answer = await self._answer(service.base_url, request, context)
+            send = partial(self._answer, service.base_url, request)
+            noted = {"http.request.method": request.method, "gen_ai.tool.name": name}
+            answer = await traced(request.method, "CLIENT", noted, context, send)
             return await self._result(operation, answer)
         except NeverSent as error:
             setting = "base_url" if self._access.base_url else "openapi"
@@ -298,6 +302,8 @@ class OpenApiUpstream:
 
     async def _answer(self, base_url: str, request: HttpRequest, context: CallContext) -> Reply:
         headers = {**request.headers, **self._headers, HEADER.lower(): context.correlation_id}
+        if parent := parent_of(context.meta):
+            headers[TRACEPARENT] = parent
         if request.body is not None:
             headers["content-type"] = request.content_type
         target = request.target

@@ -1,0 +1,110 @@
+"""Traces for a collector (OPS-540), configured by the ``OTEL_*`` variables of OpenTelemetry and by nothing else."""
+
+import asyncio
+import logging
+import os
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from wicketgate.daemon_threads import DaemonThreads
+from wicketgate.errors import ConfigError
+from wicketgate.gate import VERSION
+from wicketgate.tracing import use_tracer
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace import TracerProvider
+
+log = logging.getLogger("wicketgate.traces")
+
+_ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+_PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
+_SENDS = "http/protobuf"
+
+_STOP_S = 3.0
+"""Time for the last spans when the service stops."""
+
+
+@dataclass(slots=True)
+class SpanCounts:
+    """Spans that ended, and those that the collector took or refused. The rest waits, or was dropped since too many
+    waited."""
+
+    ended: int = 0
+    sent: int = 0
+    failed: int = 0
+
+
+def traces_wanted(environ: Mapping[str, str]) -> bool:
+    """True if the variables name a collector. Raises ConfigError for what they ask for and this service has not."""
+    exporter = environ.get("OTEL_TRACES_EXPORTER", "").strip()
+    if environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true" or exporter == "none":
+        return False
+    if exporter not in ("", "otlp"):
+        raise ConfigError("OTEL_TRACES_EXPORTER must be otlp or none")
+    if not exporter and not any(environ.get(name) for name in _ENDPOINTS):
+        return False
+    protocol = next(filter(None, map(environ.get, _PROTOCOLS)), _SENDS)
+    if protocol != _SENDS:
+        raise ConfigError(f"{_PROTOCOLS[1]} must be {_SENDS}, which collectors take at port 4318")
+    return True
+
+
+@asynccontextmanager
+async def telemetry(counts: SpanCounts) -> AsyncIterator[None]:
+    """Sends spans while it is entered, if the variables ask for it. Raises ConfigError."""
+    if not traces_wanted(os.environ):
+        yield
+        return
+    try:
+        provider = _provider(counts)
+    except ImportError:
+        raise ConfigError(
+            "The OTEL_* variables ask for traces, which need: pip install 'wicketgate[otel]'. "
+            "OTEL_SDK_DISABLED=true turns them off"
+        ) from None
+    use_tracer(provider.get_tracer("wicketgate", VERSION))
+    try:
+        yield
+    finally:
+        use_tracer(None)
+        # The exporter may try for longer; a daemon thread does not hold the process.
+        with suppress(TimeoutError):
+            await asyncio.wait_for(DaemonThreads(1, "traces").run(provider.shutdown), _STOP_S)
+
+
+def _provider(counts: SpanCounts) -> "TracerProvider":
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+    from opentelemetry.sdk.resources import OTELResourceDetector, Resource
+    from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExportResult
+
+    class Exporter(OTLPSpanExporter):
+        """Counts, and logs the first failure of several, in place of a line for each batch."""
+
+        def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+            result = super().export(spans)
+            if result is SpanExportResult.SUCCESS:
+                counts.sent += len(spans)
+                if self.failing:
+                    log.info("the collector takes spans again")
+            else:
+                counts.failed += len(spans)
+                if not self.failing:
+                    log.warning("the collector of %s does not take spans; they are dropped and counted", _ENDPOINTS[1])
+            self.failing = result is not SpanExportResult.SUCCESS
+            return result
+
+        failing = False
+
+    class Processor(BatchSpanProcessor):
+        def on_end(self, span: ReadableSpan) -> None:
+            counts.ended += 1
+            super().on_end(span)
+
+    logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
+    own = Resource.create({"service.name": "wicketgate", "service.version": VERSION})
+    provider = TracerProvider(resource=own.merge(OTELResourceDetector().detect()), shutdown_on_exit=False)
+    provider.add_span_processor(Processor(Exporter()))
+    return provider

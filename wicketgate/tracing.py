@@ -1,0 +1,135 @@
+"""Spans of OpenTelemetry: HTTP request, chat, model call, tool call, request to a tool server (OPS-540).
+
+The parent of a span is the ``traceparent`` of W3C Trace Context that came with the request or call, and the span puts
+its own in the same place. A trace therefore follows everything that carries ``CallContext.meta``: kept runs, other
+processes, tool servers. Names and attributes are those of the semantic conventions for HTTP, generative AI and MCP.
+Spans never contain arguments, results or messages.
+"""
+
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+from wicketgate.errors import InputRequired, WicketgateError
+from wicketgate.ports import CallContext
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Span, Tracer
+
+T = TypeVar("T")
+
+TRACEPARENT = "traceparent"
+_TRACESTATE = "tracestate"
+_WELL_FORMED = re.compile("[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}", re.ASCII)
+
+Kind = Literal["SERVER", "CLIENT", "INTERNAL"]
+Attributes = Mapping[str, str | int | list[str]]
+
+# One per process, as OpenTelemetry has it. The package is imported only if there is a tracer.
+_tracer: "Tracer | None" = None
+
+
+def use_tracer(tracer: "Tracer | None") -> None:
+    """Makes all spans of this process with *tracer* from now on; None makes none."""
+    global _tracer
+    _tracer = tracer
+
+
+def traces_are_on() -> bool:
+    return _tracer is not None
+
+
+def parent_of(carrier: Mapping[str, Any]) -> str:
+    """Returns the ``traceparent`` of *carrier*, which anybody may have written; empty unless it is fit for a header."""
+    value = carrier.get(TRACEPARENT)
+    return value if isinstance(value, str) and _WELL_FORMED.fullmatch(value) else ""
+
+
+class OpenSpan:
+    """A span that has begun. *traceparent* names it as the parent of others."""
+
+    __slots__ = ("_span", "traceparent")
+
+    def __init__(self, span: "Span") -> None:
+        own = span.get_span_context()
+        self._span = span
+        self.traceparent = f"00-{own.trace_id:032x}-{own.span_id:016x}-{own.trace_flags:02x}"
+
+    def under(self, context: CallContext) -> CallContext:
+        """Returns *context* with this span as the parent of what follows."""
+        return context.having(meta={**context.meta, TRACEPARENT: self.traceparent})
+
+    def rename(self, name: str) -> None:
+        self._span.update_name(name)
+
+    def note(self, attributes: Attributes) -> None:
+        self._span.set_attributes(attributes)
+
+    def end(self, error: str = "") -> None:
+        """*error* is a code or class of errors, never a message; empty if nothing failed."""
+        if error:
+            from opentelemetry.trace import StatusCode
+
+            self._span.set_attribute("error.type", error)
+            self._span.set_status(StatusCode.ERROR)
+        self._span.end()
+
+
+def begin(name: str, kind: Kind, attributes: Attributes, carrier: Mapping[str, Any]) -> OpenSpan | None:
+    """Begins a span under the ``traceparent`` of *carrier*, otherwise a trace. Returns None if traces are off."""
+    if _tracer is None:
+        return None
+    from opentelemetry.context import Context
+    from opentelemetry.trace import SpanKind
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+    known = {TRACEPARENT: parent_of(carrier), _TRACESTATE: str(carrier.get(_TRACESTATE, ""))}
+    parent = TraceContextTextMapPropagator().extract(known, Context())
+    return OpenSpan(_tracer.start_span(name, parent, SpanKind[kind], attributes))
+
+
+def error_of(failure: BaseException) -> str:
+    """Returns the ``error.type`` of *failure*; empty for a question, which is none."""
+    if isinstance(failure, InputRequired):
+        return ""
+    code = getattr(failure, "code", None) if isinstance(failure, WicketgateError) else None
+    return code or type(failure).__name__
+
+
+def traced(
+    name: str,
+    kind: Kind,
+    attributes: Attributes,
+    context: CallContext,
+    run: Callable[[CallContext], Awaitable[T]],
+    conclude: Callable[[OpenSpan, T | None], str] | None = None,
+) -> Awaitable[T]:
+    """Returns the awaitable of *run* in a span, which is the parent in the context that *run* gets.
+
+    *conclude* completes the span at its end, with the result or with None, and returns its ``error.type``.
+    """
+    span = begin(name, kind, attributes, context.meta)
+    return run(context) if span is None else _traced(span, context, run, conclude)
+
+
+async def _traced(
+    span: OpenSpan,
+    context: CallContext,
+    run: Callable[[CallContext], Awaitable[T]],
+    conclude: Callable[[OpenSpan, T | None], str] | None,
+) -> T:
+    error, result = "", None
+    try:
+        result = await run(span.under(context))
+    except BaseException as failure:
+        error = error_of(failure)
+        raise
+    finally:
+        found = "" if conclude is None else conclude(span, result)
+        span.end(error or found)
+    return result
+
+
+def tool_error(span: OpenSpan, result: Mapping[str, Any] | None) -> str:
+    """The ``error.type`` of a result of a tool, after the conventions for MCP."""
+    return "tool_error" if result is not None and result.get("isError") else ""
