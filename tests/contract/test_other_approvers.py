@@ -263,15 +263,19 @@ async def test_the_owner_of_a_chat_cannot_approve_what_others_have_to() -> None:
 
 
 @requirement("ACCESS-175", "CHAT-150")
-async def test_an_approval_that_the_owner_brings_after_the_rule_named_others_runs_nothing() -> None:
+@pytest.mark.parametrize("in_history", [True, False])
+async def test_an_approval_that_the_owner_brings_after_the_rule_named_others_runs_nothing(in_history: bool) -> None:
     files = FileServer()
-    model = ScriptModel(calls(READ), says("ended"))
+    model = ScriptModel(calls(READ), says("ended") if in_history else calls(READ))
     async with running_service(model, [files], settings=gated("caller")) as service:
         talk = Conversation(service)
         id = asked(await talk.go_on())["c1"]
         await service.app.state.gate.apply(Settings.model_validate(gated()))
+        if not in_history:
+            talk.messages = [{"role": "user", "content": "read it"}]
         result = results(await talk.go_on((id, "approve")))["c1"]
-        assert result["error"] == "approval_refused: the approval of others is needed now"
+        refused = "approval_refused: the approval of others is needed now"
+        assert result["error"] == refused if in_history else result["error"].endswith(" by role:lead")
         assert files.calls == []
 
 
@@ -289,6 +293,19 @@ async def test_an_approver_may_have_its_role_by_a_token() -> None:
             token = issuer.token(aud="gate", sub="tess", roles=["lead"])
             assert await decide(service, (await ask_of(service, token))["id"], "approve", token) == 200
             assert (await read(service)).status_code == 200
+
+
+@requirement("CHAT-68", "CHAT-70")
+@pytest.mark.parametrize("by", ["caller", "role:lead"])
+async def test_a_chat_cannot_approve_what_was_denied_elsewhere(by: str) -> None:
+    files = FileServer()
+    async with running_service(ScriptModel(calls(READ), says("A pity.")), [files], settings=gated(by)) as service:
+        talk = Conversation(service)
+        id = asked(await talk.go_on())["c1"].partition(" by ")[0]
+        decider = None if by == "caller" else LEAD
+        assert await decide(service, (await ask_of(service, decider))["id"], "deny", decider) == 200
+        assert results(await talk.go_on((id, "approve")))["c1"]["error"].startswith(("approval_refused", "denied"))
+        assert files.calls == []
 
 
 @requirement("CHAT-151")

@@ -9,7 +9,7 @@ import pytest
 from tests.support.clock import Clock
 from tests.support.requirement import requirement
 from wicketgate.access.approvers import Need
-from wicketgate.access.identity import Identity
+from wicketgate.access.identity import Identity, Standing, always_good
 from wicketgate.access.seal import ApprovalSeal, Seal
 from wicketgate.engine.approval_desk import ApprovalDesk
 from wicketgate.engine.approvals import REQUIRED, CallApprover
@@ -34,11 +34,12 @@ def used_by(clock: Clock) -> UsedApprovals:
     return UsedApprovals(MemoryStore(clock), clock, StorageMeasures())
 
 
-def desk(clock: Clock, used: UsedApprovals | None = None) -> ApprovalDesk:
+def desk(clock: Clock, used: UsedApprovals | None = None, stands: Standing = always_good) -> ApprovalDesk:
     numbers = itertools.count()
     seal = Seal(["k" * 32], b"own" * 16, clock, lambda: str(next(numbers)))
     waiting = StoredWaitingCalls(MemoryStore(clock), seal, clock, lambda: str(next(numbers)), StorageMeasures())
-    return ApprovalDesk(ApprovalSeal(seal, ttl_s=60), used or used_by(clock), waiting=waiting, now=clock)
+    sealed = ApprovalSeal(seal, ttl_s=60)
+    return ApprovalDesk(sealed, used or used_by(clock), waiting=waiting, now=clock, stands=stands)
 
 
 def request(*results: str, decisions: dict[str, str], raw: str = CALL.raw) -> ChatRequest:
@@ -206,3 +207,19 @@ async def test_approvals_that_stood_stand_again_at_another_process_and_count_onc
         await approver.approve(PENDING)
     clock.now += 60
     assert here.judging.stand_again([late], of("ann")).standing == {}
+
+
+@requirement("ACCESS-174")
+async def test_the_vote_of_an_approver_who_no_longer_stands_does_not_count() -> None:
+    ended = set[str]()
+    at = desk(Clock(), stands=lambda identity: identity.actor not in ended)
+    id = await at.put_on_list(replace(PENDING, needs=(Need("role:lead", 2),)), of("ann"), "ab" * 32, "")
+    lena, sven, tom = (
+        CallContext(Identity(name, ("nothing",), name, ("lead",)), "r", "s") for name in ("lena", "sven", "tom")
+    )
+    assert not await at.decide(id, "approve", lena)
+    ended.add("lena")
+    assert not await at.decide(id, "approve", sven)
+    (waiting,), _ = await at.lists(of("ann").identity, everything=False)
+    assert [vote.actor for vote in waiting.votes] == ["sven"]
+    assert await at.decide(id, "approve", tom)

@@ -73,6 +73,7 @@ async def test_a_call_of_one_process_is_found_voted_on_decided_and_used_at_anoth
     voted = replace(call, votes=(Vote("lena", "approve", ("role:lead",), 5.0, lead),))
     assert await there.update(voted)
     assert not await here.update(replace(call, votes=()))
+    assert not await decided(here, call), "a vote came since it was read"
     assert (await here.waiting()) == [voted]
     assert await decided(here, await found(here, id))
     assert not await decided(there, replace(voted, version=2))
