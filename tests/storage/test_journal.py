@@ -484,6 +484,9 @@ async def test_a_run_between_two_turns_is_gone_on_with_and_all_its_readers_read_
         assert (abandoned.name, abandoned.run_id, abandoned.parts) == ("a", "run", [b"zero", b"one"])
         assert abandoned.alone_s < 2.0
     behind = asyncio.create_task(read_all(here, "a", 1))
+    # Its client has seen an event that a store has lost since.
+    beyond = asyncio.create_task(read_all(third, "a", 7))
+    await settle()
     assert not await here.claim_call("a", "c1"), "its former process has made this call"
     assert await here.claim_call("a", "c2")
     await here.append("a", [event(2)], ["c2"], b"two")
@@ -497,7 +500,7 @@ async def test_a_run_between_two_turns_is_gone_on_with_and_all_its_readers_read_
     whole = [(1, event(1)), (2, event(2)), (3, DONE)]
     for read in (there, before, at_the_former, asyncio.create_task(read_all(still, "a"))):
         assert await read == whole
-    assert await behind == whole[1:]
+    assert await behind == await beyond == whole[1:]
     await here.aclose()
     await still.aclose()
     # Its key is kept for a day, because its client may have been away with its server.
