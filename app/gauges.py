@@ -15,7 +15,7 @@ from wicketgate.access.identity import KeyLife
 from wicketgate.access.shares import ShareCounts
 from wicketgate.fleet.member import MemberState
 from wicketgate.login.login_flow import LoginCounts
-from wicketgate.measures import BOUNDS_S, Durations
+from wicketgate.measures import CallCounts, Durations
 from wicketgate.storage.measures import ERROR_KINDS, StorageMeasures
 
 
@@ -103,10 +103,7 @@ def _of_audit(gauges: Gauges) -> Iterable[Metric]:
     yield _counter("audit_lost", "Records that a sink did not keep.", ["sink"], _each(gauges.audit_lost))
     refused = "Calls not made, since a critical sink could not be written."
     yield _counter("audit_refused", refused, ["sink"], _each(gauges.audit_refused))
-    seconds = HistogramMetricFamily("wicketgate_audit_write_seconds", "How long records waited.", labels=["sink"])
-    for sink, durations in gauges.audit_seconds.items():
-        seconds.add_metric([sink], *_histogram(durations))
-    yield seconds
+    yield _durations("audit_write_seconds", "How long records waited.", "sink", gauges.audit_seconds)
 
 
 def _of_storage(storage: StorageMeasures) -> Iterable[Metric]:
@@ -123,10 +120,17 @@ def _of_storage(storage: StorageMeasures) -> Iterable[Metric]:
     yield _counter("storage_without", without, ["state", "mode"], storage.fail.counts.items())
 
 
+def _durations(name: str, words: str, label: str, values: Mapping[str, Durations]) -> Metric:
+    seconds = HistogramMetricFamily(f"wicketgate_{name}", words, labels=[label])
+    for value, durations in values.items():
+        seconds.add_metric([value], *_histogram(durations))
+    return seconds
+
+
 def _histogram(durations: Durations) -> tuple[list[tuple[str, float]], float]:
     """Returns the buckets, each with all that took no longer, and the sum."""
     totals = accumulate(durations.counts)
-    bounds = [*(str(bound) for bound in BOUNDS_S), "+Inf"]
+    bounds = [*(str(bound) for bound in durations.bounds), "+Inf"]
     return [(bound, float(total)) for bound, total in zip(bounds, totals, strict=True)], durations.total_s
 
 
@@ -169,10 +173,18 @@ _UPSTREAM_COUNTERS: Sequence[tuple[str, str, Callable[[MemberState], float]]] = 
 )
 
 
+def _of_calls(of: str, calls: Mapping[str, CallCounts]) -> Iterable[Metric]:
+    """How the calls of each upstream or model ended, and how long they took."""
+    outcomes = (((name, each), count) for name, made in calls.items() for each, count in made.outcomes.items())
+    yield _counter(f"{of}_calls", "Calls that were made, by how they ended.", [of, "outcome"], outcomes)
+    yield _durations(f"{of}_seconds", "How long they took.", of, {name: made.took for name, made in calls.items()})
+
+
 def _of_upstreams(gauges: Gauges) -> Iterable[Metric]:
     states = gauges.upstreams.items()
     for make, rows in ((_gauge, _UPSTREAM_GAUGES), (_counter, _UPSTREAM_COUNTERS)):
         for name, words, read in rows:
             yield make(f"upstream_{name}", words, ["upstream"], (((each,), read(state)) for each, state in states))
+    yield from _of_calls("upstream", {name: state.calls for name, state in states})
     tools = (((name,), gauges.tools.get(name, 0)) for name in gauges.upstreams)
     yield _gauge("tools", "Tools in force.", ["upstream"], tools)

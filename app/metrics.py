@@ -21,6 +21,7 @@ from prometheus_client.registry import Collector
 from app.gauges import GaugeCollector, Gauges
 from wicketgate.access.identity import FailureReason
 from wicketgate.gateway.options import TokenCost
+from wicketgate.measures import LONG_BOUNDS_S
 from wicketgate.models.provider import Usage
 
 
@@ -77,7 +78,6 @@ class _Took:
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 
-_SECONDS = (0.005, 0.025, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 _LAG_SECONDS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
 _OTHER = "other"
 
@@ -91,7 +91,7 @@ class Metrics:
         of_tool = ["tool"]
         self._meta_tools = counter("wicketgate_meta_tool_calls", "Calls of the meta-tools.", [*of_tool, "outcome"])
         self._meta_tool_seconds = histogram(
-            "wicketgate_meta_tool_seconds", "How long they took.", of_tool, buckets=_SECONDS
+            "wicketgate_meta_tool_seconds", "How long they took.", of_tool, buckets=LONG_BOUNDS_S
         )
         self._shown = counter("wicketgate_tokens_shown", "Tokens given to models, estimated.", of_tool)
         naive = "Tokens it would have taken with all schemas in the prompt and raw results, estimated."
@@ -99,7 +99,7 @@ class Metrics:
         # Looking one up by its labels costs as much as counting; tools and outcomes are closed sets.
         self._of_meta_tools: dict[tuple[str, str], tuple[Counter, Histogram, Counter, Counter]] = {}
         self._streams = counter("wicketgate_streams", "Chat streams by how they ended.", ["outcome"])
-        self._http = HttpAnswers(_SECONDS)
+        self._http = HttpAnswers(LONG_BOUNDS_S)
         self._registry.register(self._http)
         lag = "How late the event loop ran what was due, looked at ten times a second."
         self._loop_lag = histogram("wicketgate_loop_lag_seconds", lag, buckets=_LAG_SECONDS)

@@ -29,9 +29,9 @@ class Crashing(FileServer):
         return await super().call_tool(name, arguments, context, timeout_s)
 
 
-def execute(call_id: str, tool: str) -> ToolCall:
+def execute(call_id: str, tool: str, argument: str = "call") -> ToolCall:
     schema = next(known["inputSchema"] for known in TOOLS if known["name"] == tool)
-    arguments = {"tool_id": derive_tool_id(tool, schema, None, "files"), "args": {"call": call_id}}
+    arguments = {"tool_id": derive_tool_id(tool, schema, None, "files"), "args": {argument: call_id}}
     return ToolCall(call_id, "tool_execute", arguments, json.dumps(arguments))
 
 
@@ -76,3 +76,21 @@ async def test_calls_in_flight_are_shown_and_the_process_is_counted() -> None:
     for name in ("wicketgate_tasks", "wicketgate_threads", "process_open_fds", "process_resident_memory_bytes"):
         assert told[name] > 0
     assert told['wicketgate_active{kind="streams_gateway"}'] == 0
+
+
+@requirement("OPS-531")
+async def test_calls_are_counted_by_upstream_and_outcome_and_how_long_they_took() -> None:
+    made = calls(execute("c1", "read_file", "path"), execute("c2", "fail"), execute("c3", "boom"))
+    async with running_service(ScriptModel(made, says("ok")), [Crashing()]) as service:
+        before = await metrics(service)
+        await service.chat()
+        told = await metrics(service)
+    shown = {name: value for name, value in told.items() if name.startswith("wicketgate_upstream_calls_total")}
+    outcomes = ("ok", "error", "asked", "login", "timeout", "lost", "unavailable", "cancelled", "fault")
+    series = {each: f'wicketgate_upstream_calls_total{{outcome="{each}",upstream="files"}}' for each in outcomes}
+    # Nothing that a caller names makes another one.
+    assert shown.keys() == set(series.values())
+    assert {name for name in before if name.startswith("wicketgate_upstream_calls_total")} == shown.keys()
+    assert {each: shown[name] for each, name in series.items() if shown[name]} == {"ok": 1, "error": 1, "lost": 1}
+    assert told['wicketgate_upstream_seconds_count{upstream="files"}'] == 3
+    assert told['wicketgate_upstream_seconds_bucket{le="60.0",upstream="files"}'] == 3

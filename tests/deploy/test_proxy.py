@@ -277,6 +277,19 @@ def test_each_metric_that_is_worth_an_alarm_has_its_alert() -> None:
 
 
 @requirement("OPS-212")
+def test_promtool_accepts_the_alerts_and_what_the_board_asks(tmp_path: Path) -> None:
+    promtool = debian_program("promtool", "prometheus")
+    asked = (expression.replace("$__rate_interval", "5m") for expression in expressions())
+    rules = [{"record": f"expression_{number}", "expr": each} for number, each in enumerate(asked)]
+    board = tmp_path / "board.yml"
+    board.write_text(json.dumps({"groups": [{"name": "board", "rules": rules}]}))
+    check: list[str | Path] = [promtool.path, "check", "rules", DEPLOY / "prometheus" / "alerts.yml", board]
+    checked = subprocess.run(check, env=promtool.environment, capture_output=True, text=True, check=False)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    assert f"SUCCESS: {len(rules)} rules found" in checked.stdout
+
+
+@requirement("OPS-212")
 def test_prometheus_and_grafana_find_their_files() -> None:
     scrape = read_yaml(DEPLOY / "prometheus" / "prometheus.yml")
     assert [(DEPLOY / "prometheus" / name).is_file() for name in scrape["rule_files"]] == [True]

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +14,7 @@ from tests.support.requirement import requirement
 from tests.support.until import settle
 from wicketgate.access.identity import Identity
 from wicketgate.errors import (
+    ConnectRequired,
     InputRequired,
     RateLimited,
     UpstreamError,
@@ -367,3 +369,50 @@ async def test_a_gate_that_stops_ends_its_calls_and_nothing_prolongs_them(
         await calling
     with pytest.raises(UpstreamUnavailable, match="The gate is stopping; nothing"):
         await call(member)
+
+
+@requirement("OPS-531")
+@pytest.mark.parametrize(
+    ("mood", "outcome"),
+    [
+        ("answer", "ok"),
+        ("is error", "error"),
+        (UpstreamError("no"), "error"),
+        (InputRequired({}, None), "asked"),
+        (ConnectRequired("log in", upstream="moody"), "login"),
+        (UpstreamTimeout("late"), "timeout"),
+        ("hang", "timeout"),
+        (UpstreamLost("lost"), "lost"),
+        (UpstreamUnavailable("off"), "unavailable"),
+        (ValueError("a mistake"), "fault"),
+    ],
+)
+async def test_each_call_that_was_made_counts_once_by_how_it_ended(mood: Exception | str, outcome: str) -> None:
+    moody, clock = Moody(), Clock()
+    member = Member(moody, limits(1, 0), now=clock)
+    moody.mood = mood
+    with suppress(Exception):
+        await call(member, timeout_s=0.05)
+    counts = member.state().calls
+    assert {each: count for each, count in counts.outcomes.items() if count} == {outcome: 1}
+    assert sum(counts.took.counts) == 1
+
+
+@requirement("OPS-531")
+async def test_calls_that_end_with_their_caller_or_the_gate_are_told_apart_and_refused_ones_are_not_counted() -> None:
+    moody = Moody()
+    moody.mood = "hang"
+    member = Member(moody, limits(1, 0))
+    left = asyncio.create_task(call(member))
+    await settle()
+    with pytest.raises(RateLimited):
+        await call(member)
+    left.cancel()
+    await settle()
+    ended = asyncio.create_task(call(member))
+    await settle()
+    member.stop()
+    with pytest.raises(UpstreamLost):
+        await ended
+    outcomes = member.state().calls.outcomes
+    assert {each: count for each, count in outcomes.items() if count} == {"cancelled": 1, "lost": 1}

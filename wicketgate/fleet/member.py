@@ -38,6 +38,7 @@ from wicketgate.fleet.features import (
 from wicketgate.fleet.patience import PatientCaller, PatientDeadline
 from wicketgate.fleet.slots import CallSlots, SlotRefused
 from wicketgate.login.user_credentials import GrantName
+from wicketgate.measures import CallCounts
 from wicketgate.ports import SILENT, CallContext, HasPing, HasSpellings, PerUser, Upstream, UpstreamStatus
 
 log = logging.getLogger("wicketgate.fleet")
@@ -48,6 +49,8 @@ _PING_S = 5.0
 _LOOK_S = 1.0
 """A pause can be over early, so a longer one is slept in pieces."""
 
+
+_OUTCOMES = ("ok", "error", "asked", "login", "timeout", "lost", "unavailable", "cancelled", "fault")
 
 MAX_QUEUED = 256
 """Calls that wait for a slot: more would reach their deadlines before a slot is free."""
@@ -67,7 +70,8 @@ class UpstreamLimits:
 class MemberState:
     """The state of one upstream at this moment. *connected_s*: seconds since its newest session began; None if there
     never was one, or there is nothing to connect. *breaker* is the state for all callers; *held_off* is the number of
-    actors whose own failures keep their calls away. *connections*, *breaker_opened* and *turned_away* only grow."""
+    actors whose own failures keep their calls away. *connections*, *breaker_opened* and *turned_away* only grow.
+    *calls* counts those that a slot and the breaker let through, and goes on counting."""
 
     status: UpstreamStatus
     breaker: BreakerState
@@ -78,6 +82,7 @@ class MemberState:
     breaker_opened: int
     held_off: int
     turned_away: int
+    calls: CallCounts = field(default_factory=lambda: CallCounts(_OUTCOMES))
 
 
 def loop_time() -> float:
@@ -116,6 +121,7 @@ class Member:
         self._connections = 0
         self._connected_at: float | None = None
         self._turned_away = 0
+        self._calls = CallCounts(_OUTCOMES)
         self.features = GuardedFeatures(self, upstream.features) if isinstance(upstream, HasFeatures) else None
 
     def state(self) -> MemberState:
@@ -129,6 +135,7 @@ class Member:
             self._breaker.opened,
             self._breaker.held_off(),
             self._turned_away,
+            self._calls,
         )
 
     def masked(self, text: str) -> str:
@@ -215,6 +222,8 @@ class Member:
         UpstreamResting while the breaker is open, and UpstreamTimeout.
         """
         actor, left_s, placed, breaker = context.identity.actor, timeout_s, False, self._breaker
+        began: float | None = None
+        outcome = "ok"
 
         def prolong() -> None:
             if deadline.becomes_task() and context.on_task is not None:
@@ -234,24 +243,29 @@ class Member:
                     if ticket is None:
                         raise self._resting(actor)
                     context.marks.left = True
+                    began = self._now()
                     context.marks.prolong = prolong
                     try:
                         result = await run(self._heard_by(context, deadline), left_s)
                     except (ConnectRequired, IssuerAway):
                         # A fact about this caller's account, and none about the server.
+                        outcome = "login"
                         breaker.undecided(ticket)
                         self._look_after()
                         raise
-                    except (UpstreamUnavailable, UpstreamTimeout, UpstreamLost):
+                    except (UpstreamUnavailable, UpstreamTimeout, UpstreamLost) as error:
+                        outcome = _outcome_of(error)
                         breaker.failed(ticket)
                         self._look_after()
                         raise
                     except (GatewayError, InputRequired) as error:
+                        outcome = "asked" if isinstance(error, InputRequired) else "error"
                         breaker.succeeded(ticket)
                         if (cleaned := await self.edge.failure(error)) is not error:
                             raise cleaned from None
                         raise
-                    except BaseException:
+                    except BaseException as error:
+                        outcome = "lost" if self._ended else "timeout" if deadline.expired else _outcome_of(error)
                         if deadline.expired and not self._ended:
                             breaker.failed(ticket)
                         else:
@@ -259,8 +273,12 @@ class Member:
                         self._look_after()
                         raise
                     breaker.succeeded(ticket)
+                    if result.get("isError"):
+                        outcome = "error"
                     return result if self.edge.leaves(result) else await self.edge.result(result)
                 finally:
+                    if began is not None:
+                        self._calls.ended(outcome, self._now() - began)
                     context.marks.prolong = None
                     self._deadlines.discard(deadline)
                     deadline.over()
@@ -390,6 +408,17 @@ class Member:
             log.exception("%s: its ping failed unexpectedly", self.name)
             return False
         return True
+
+
+def _outcome_of(error: BaseException) -> str:
+    match error:
+        case UpstreamTimeout():
+            return "timeout"
+        case UpstreamLost():
+            return "lost"
+        case UpstreamUnavailable():
+            return "unavailable"
+    return "fault" if isinstance(error, Exception) else "cancelled"
 
 
 class GuardedFeatures:
