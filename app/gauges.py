@@ -13,6 +13,7 @@ from app.port.connections import ConnectionCounts
 from app.telemetry import SpanCounts
 from wicketgate.access.identity import KeyLife
 from wicketgate.access.shares import ShareCounts
+from wicketgate.engine.fallback import ModelCounts
 from wicketgate.fleet.member import MemberState
 from wicketgate.login.login_flow import LoginCounts
 from wicketgate.measures import CallCounts, Durations
@@ -22,8 +23,8 @@ from wicketgate.storage.measures import ERROR_KINDS, StorageMeasures
 @dataclass(frozen=True, slots=True)
 class Gauges:
     """Values that are read at a scrape. *tools*: in force, by upstream. Those of the audit log: by sink. *keys*: by
-    id. *connections*: of the port; None under another server. *learned*: the executions that taught which
-    words lead to a tool; *lessons_dropped*: those that no store has."""
+    id. *models*: by their configured names. *connections*: of the port; None under another server. *learned*: the
+    executions that taught which words lead to a tool; *lessons_dropped*: those that no store has."""
 
     upstreams: Mapping[str, MemberState]
     tools: Mapping[str, int]
@@ -38,6 +39,7 @@ class Gauges:
     lessons_dropped: int = 0
     logins: LoginCounts = field(default_factory=LoginCounts)
     spans: SpanCounts = field(default_factory=SpanCounts)
+    models: Mapping[str, ModelCounts] = field(default_factory=dict)
 
 
 class GaugeCollector(Collector):
@@ -52,6 +54,7 @@ class GaugeCollector(Collector):
         yield from _of_keys(gauges.keys)
         yield from _of_shares(gauges.shares)
         yield from _of_logins(gauges.logins)
+        yield from _of_models(gauges.models)
         learned, dropped = (
             "Executions that taught which words lead to a tool.",
             "Lessons of executions that no store has.",
@@ -156,6 +159,31 @@ def _of_connections(counts: ConnectionCounts) -> Iterable[Metric]:
     cut = "Connections closed on their client: to make room, or too slow."
     yield _counter("connections_cut", cut, ["reason"], _each(counts.cut))
     yield _counter("out_of_files", "Turns in which no connection could be accepted.", [], [((), counts.out_of_files)])
+
+
+_TOKEN_KINDS = {
+    "prompt": "prompt_tokens",
+    "completion": "completion_tokens",
+    "cache_read": "cached_tokens",
+    "cache_write": "cache_write_tokens",
+    "reasoning": "reasoning_tokens",
+}
+"""The fields of Usage by the kind of tokens."""
+
+
+def _of_models(models: Mapping[str, ModelCounts]) -> Iterable[Metric]:
+    yield from _of_calls("model", {name: each.turns for name, each in models.items()})
+    first = {name: each.first_token for name, each in models.items()}
+    yield _durations(
+        "model_first_token_seconds", "Time to the first token of turns that begin with text.", "model", first
+    )
+    words = "As the provider counted them; cache_read and cache_write are parts of prompt, reasoning of completion."
+    tokens = (
+        ((name, kind), getattr(each.usage, counted))
+        for name, each in models.items()
+        for kind, counted in _TOKEN_KINDS.items()
+    )
+    yield _counter("model_tokens", words, ["model", "kind"], tokens)
 
 
 _UPSTREAM_GAUGES: Sequence[tuple[str, str, Callable[[MemberState], float | None]]] = (

@@ -356,6 +356,7 @@ def _gauges(gate: Gate, doors: McpDoors, connections: ConnectionCounts | None, s
         lessons_dropped=gate.runtime.learning.dropped,
         logins=gate.logins.counts,
         spans=spans,
+        models=gate.models.counts,
     )
 
 

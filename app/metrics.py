@@ -106,11 +106,6 @@ class Metrics:
         self._paths: frozenset[str] = frozenset()
         failures = "Requests without a credential that is good, by reason."
         self._auth_failures = counter("wicketgate_auth_failures", failures, ["reason"])
-        tokens = (
-            "As the provider counted them; cache_read and cache_write are parts of prompt, reasoning of completion."
-        )
-        model_tokens = counter("wicketgate_model_tokens", tokens, ["kind"])
-        self._model_tokens = {kind: model_tokens.labels(kind) for kind in _KINDS}
 
     def watch(self, read: Callable[[], Gauges]) -> None:
         """Reads these gauges at each scrape."""
@@ -144,9 +139,6 @@ class Metrics:
 
     def stream_ended(self, outcome: str, usage: Usage) -> None:
         self._streams.labels(outcome).inc()
-        for kind, counted in _KINDS.items():
-            if tokens := getattr(usage, counted):
-                self._model_tokens[kind].inc(tokens)
 
     def auth_failed(self, reason: FailureReason, key_id: str, source: str) -> None:
         """Implements OnFailure."""
@@ -158,13 +150,3 @@ class Metrics:
 
     def render(self) -> bytes:
         return generate_latest(self._registry)
-
-
-_KINDS = {
-    "prompt": "prompt_tokens",
-    "completion": "completion_tokens",
-    "cache_read": "cached_tokens",
-    "cache_write": "cache_write_tokens",
-    "reasoning": "reasoning_tokens",
-}
-"""The fields of Usage by the kind of tokens."""

@@ -20,6 +20,7 @@ from wicketgate.config.engine import (
     make_approval_desk,
     make_keyed_runs,
     make_provider,
+    model_name,
     model_window,
     reseal,
 )
@@ -31,6 +32,7 @@ from wicketgate.config.settings_file import settings_from
 from wicketgate.config.switches import Switches
 from wicketgate.config.upstreams import UpstreamMaker, UsersOf, guarded, outgoing_rules, own_functions, upstream_limits
 from wicketgate.config.user_logins import GateLogins
+from wicketgate.engine.fallback import CountedModels
 from wicketgate.engine.limits import DetachedRuns, Drain, StreamLimit
 from wicketgate.engine.loop import Engine
 from wicketgate.errors import ConfigError
@@ -170,7 +172,11 @@ class Gate:
             always=settings.mcp.always,
         )
         # The engine, whose tools are those of the gateway's face.
-        self._provider = make_provider(settings.model, outgoing) if provider is None else provider
+        self.models = CountedModels(monotonic)
+        if provider is None:
+            self._provider = make_provider(settings.model, outgoing, self.models.counted)
+        else:
+            self._provider = self.models.counted(model_name(settings.model), provider)
         window, limits = model_window(settings.model, tokens), engine_limits(settings)
         self.engine = Engine(self._provider, self.surface, window, limits, meter, self.approvals, stands)
         detached = DetachedRuns(self.shared.limits.detached)

@@ -1,5 +1,6 @@
 """The same service over either provider, over HTTP (CHAT-61)."""
 
+import re
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -9,7 +10,7 @@ import pytest
 from tests.support.anthropic_replies import messages_text_turn, messages_tool_turn
 from tests.support.model_server import CUT, ModelServer, Reply, chunk, json_reply, text_turn, tool_turn
 from tests.support.requirement import requirement
-from tests.support.service import TOOLS, FileServer, Frame, RunningService, running_service
+from tests.support.service import TOOLS, FileServer, Frame, RunningService, chat_body, running_service
 from wicketgate.catalog.tool_id import derive_tool_id
 
 READ_FILE, FAIL = (derive_tool_id(tool["name"], tool["inputSchema"], None, "files") for tool in TOOLS[:2])
@@ -109,4 +110,31 @@ async def test_what_the_provider_counted_is_in_the_metrics_by_kind() -> None:
         assert (await service.chat())[-1][1]["usage"] == {"prompt_tokens": 10, "completion_tokens": 5}
         metrics = await service.metrics()
     for kind, tokens in {"prompt": 10, "completion": 5, "cache_read": 3, "cache_write": 0, "reasoning": 2}.items():
-        assert f'wicketgate_model_tokens_total{{kind="{kind}"}} {tokens}.0' in metrics
+        assert f'wicketgate_model_tokens_total{{kind="{kind}",model="m"}} {tokens}.0' in metrics
+
+
+@requirement("OPS-532")
+async def test_models_are_counted_by_their_configured_names_and_no_caller_or_server_adds_one() -> None:
+    refusals, turns = [json_reply(503, {})] * 3, [text_turn("well")] * 3
+    async with ModelServer(*refusals) as busy, ModelServer(*turns) as server:
+        other = {**model(server), "model": "other"}
+        settings = {"model": {**model(busy, attempts=1), "fallbacks": [other]}}
+        async with running_service(settings=settings, configured_model=True) as service:
+            await service.chat()
+            for path in ("/engine/chat", "/engine/chat?model=invented"):
+                response = await service.http.post(path, json={**chat_body(model="invented"), "model": "invented"})
+                assert response.status_code == 200
+            metrics = await service.metrics()
+    lines = metrics.splitlines()
+    for line in (
+        'wicketgate_model_calls_total{model="m",outcome="unavailable"} 3.0',
+        'wicketgate_model_calls_total{model="other",outcome="ok"} 3.0',
+        'wicketgate_model_seconds_count{model="m"} 3.0',
+        'wicketgate_model_first_token_seconds_count{model="m"} 0.0',
+        'wicketgate_model_first_token_seconds_bucket{le="30.0",model="other"} 3.0',
+        'wicketgate_model_tokens_total{kind="completion",model="m"} 0.0',
+        'wicketgate_model_tokens_total{kind="completion",model="other"} 15.0',
+    ):
+        assert line in lines
+    # The server of these models calls itself "scripted".
+    assert set(re.findall(r'model="(.*?)"', metrics)) == {"m", "other"}

@@ -1,15 +1,15 @@
 import asyncio
 from collections.abc import Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 
 import anyio
 import pytest
 
 from tests.support.requirement import requirement
 from tests.support.script import ScriptModel, Turn, says
-from wicketgate.engine.fallback import Candidate, FallbackProvider, Patience, Preference
+from wicketgate.engine.fallback import Candidate, CountedModels, FallbackProvider, Patience, Preference
 from wicketgate.errors import ContextOverflow, EngineError, ProviderError, ProviderSilent, ProviderUnavailable
-from wicketgate.models.provider import Finish, ModelEvent, ModelRequest, TextDelta
+from wicketgate.models.provider import Finish, ModelEvent, ModelRequest, TextDelta, ToolCall, Usage
 
 ASK = ModelRequest(({"role": "user", "content": "hi"},), (), "req_1")
 BUSY = [ProviderUnavailable("busy", 0.0)]
@@ -161,3 +161,56 @@ async def test_a_turn_passes_through_as_it_is() -> None:
     model = ScriptModel(says("a", "b"))
     batches = [batch async for batch in fallback((model, 1)).stream(ASK)]
     assert batches == [[TextDelta("a")], [TextDelta("b")], [Finish("stop", None)]]
+
+
+@requirement("OPS-532")
+@pytest.mark.parametrize(
+    ("turn", "outcome", "first"),
+    [
+        (says("a", "b", usage=Usage(3, 2)), "ok", 1),
+        ([[ToolCall("c", "t", {}, "{}"), Finish("tool_calls", None)]], "ok", 0),
+        ([ContextOverflow("long")], "overflow", 0),
+        ([ProviderSilent("late")], "silent", 0),
+        ([ProviderUnavailable("busy")], "unavailable", 0),
+        ([ProviderError("bad key")], "failed", 0),
+        ([[TextDelta("par")], ProviderError("lost")], "failed", 1),
+        ([[TextDelta("par")]], "failed", 1),
+        ([ValueError("a mistake")], "fault", 0),
+    ],
+)
+async def test_each_turn_of_a_model_counts_once_by_how_it_ended(turn: Turn, outcome: str, first: int) -> None:
+    models = CountedModels(lambda: 0.0)
+    with suppress(Exception):
+        async for _ in models.counted("m", ScriptModel(turn)).stream(ASK):
+            pass
+    counts = models.counts["m"]
+    assert {each: count for each, count in counts.turns.outcomes.items() if count} == {outcome: 1}
+    assert (sum(counts.turns.took.counts), sum(counts.first_token.counts)) == (1, first)
+    assert counts.usage == (Usage(3, 2) if outcome == "ok" and first else Usage())
+
+
+@requirement("OPS-532")
+async def test_a_turn_that_its_reader_leaves_is_cancelled_and_one_never_read_is_none() -> None:
+    models = CountedModels(lambda: 0.0)
+    provider = models.counted("m", ScriptModel(says("a", "b"), [asyncio.Event()]))
+    async with aclosing(provider.stream(ASK)) as stream:
+        await stream.__anext__()
+    waiting = asyncio.ensure_future(provider.stream(ASK).__anext__())
+    await asyncio.sleep(0)
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+    await provider.stream(ASK).aclose()
+    outcomes = models.counts["m"].turns.outcomes
+    assert {each: count for each, count in outcomes.items() if count} == {"cancelled": 2}
+
+
+@requirement("OPS-532")
+async def test_time_is_that_of_the_attempt_and_the_first_token_is_before_the_end() -> None:
+    times = iter([10.0, 10.2, 20.0, 21.0, 50.0])
+    models = CountedModels(lambda: next(times))
+    one, other = models.counted("one", ScriptModel(BUSY)), models.counted("other", ScriptModel(says("x")))
+    candidates = [Candidate("model one", one, 8192), Candidate("model other", other, 8192)]
+    assert await text(FallbackProvider(candidates, Patience(), now=lambda: 0.0, chance=lambda: 0.0)) == "x"
+    counts = models.counts["other"]
+    assert models.counts["one"].turns.took.total_s == pytest.approx(0.2)
+    assert (counts.first_token.total_s, counts.turns.took.total_s) == (1.0, 30.0)

@@ -3,7 +3,7 @@
 import logging
 import random
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from time import monotonic, time
 
@@ -38,14 +38,19 @@ from wicketgate.tokens import TokenCounter
 log = logging.getLogger("wicketgate.approvals")
 
 
-def make_provider(settings: ModelSettings, outgoing: Outgoing) -> Provider:
+Counted = Callable[[str, Provider], Provider]
+"""Returns a provider that counts the turns of the model with this name."""
+
+
+def make_provider(
+    settings: ModelSettings, outgoing: Outgoing, counted: Counted = lambda model, provider: provider
+) -> Provider:
     """Makes the configured model with its fallbacks. Raises ConfigError."""
     if settings.provider == "scripted" and not settings.fallbacks:
-        return TracedProvider(
-            _provider(settings, settings, outgoing, settings.context_tokens), "wicketgate", "scripted"
-        )
+        stand_in = _traced(settings, _provider(settings, settings, outgoing, settings.context_tokens))
+        return counted(model_name(settings), stand_in)
     return FallbackProvider(
-        list(_candidates(settings, outgoing)),
+        list(_candidates(settings, outgoing, counted)),
         Patience(settings.attempts),
         now=monotonic,
         chance=random.random,
@@ -59,18 +64,23 @@ def each_model(settings: ModelSettings, outgoing: Outgoing) -> Iterator[tuple[st
         yield place, choice, _provider(choice, settings, outgoing, choice.context_tokens or settings.context_tokens)
 
 
-def _candidates(settings: ModelSettings, outgoing: Outgoing) -> Iterator[Candidate]:
+def model_name(choice: ModelChoice) -> str:
+    return choice.model or choice.provider
+
+
+def _candidates(settings: ModelSettings, outgoing: Outgoing, counted: Counted) -> Iterator[Candidate]:
     for number, choice in enumerate((settings, *settings.fallbacks)):
         window = choice.context_tokens or settings.context_tokens
         # Numbered, since two may be the same model under different keys.
-        name = f"model {choice.model or choice.provider}" + (f" (fallback {number})" if number else "")
-        provider = _provider(choice, settings, outgoing, window)
-        system = _SYSTEMS.get(choice.provider, "openai")
-        yield Candidate(name, TracedProvider(provider, system, choice.model or choice.provider), window)
+        name = f"model {model_name(choice)}" + (f" (fallback {number})" if number else "")
+        provider = _traced(choice, _provider(choice, settings, outgoing, window))
+        yield Candidate(name, counted(model_name(choice), provider), window)
 
 
-_SYSTEMS = {"anthropic-messages": "anthropic", "scripted": "wicketgate"}
-"""``gen_ai.provider.name`` by dialect: the convention for a server that speaks another's dialect."""
+def _traced(choice: ModelChoice, provider: Provider) -> Provider:
+    """Adds spans, with the ``gen_ai.provider.name`` of the dialect: servers that speak another's have that one."""
+    system = {"anthropic-messages": "anthropic", "scripted": "wicketgate"}.get(choice.provider, "openai")
+    return TracedProvider(provider, system, model_name(choice))
 
 
 def _provider(choice: ModelChoice, settings: ModelSettings, outgoing: Outgoing, context_tokens: int) -> Provider:
