@@ -24,7 +24,8 @@ from wicketgate.storage.measures import ERROR_KINDS, StorageMeasures
 class Gauges:
     """Values that are read at a scrape. *tools*: in force, by upstream. Those of the audit log: by sink. *keys*: by
     id. *models*: by their configured names. *connections*: of the port; None under another server. *learned*: the
-    executions that taught which words lead to a tool; *lessons_dropped*: those that no store has."""
+    executions that taught which words lead to a tool; *lessons_dropped*: those that no store has.
+    *approvals_waiting*: those of all processes; None if they cannot be read."""
 
     upstreams: Mapping[str, MemberState]
     tools: Mapping[str, int]
@@ -40,6 +41,7 @@ class Gauges:
     logins: LoginCounts = field(default_factory=LoginCounts)
     spans: SpanCounts = field(default_factory=SpanCounts)
     models: Mapping[str, ModelCounts] = field(default_factory=dict)
+    approvals_waiting: int | None = None
 
 
 class GaugeCollector(Collector):
@@ -61,6 +63,8 @@ class GaugeCollector(Collector):
         )
         yield _counter("learned", learned, [], [((), gauges.learned)])
         yield _counter("lessons_dropped", dropped, [], [((), gauges.lessons_dropped)])
+        waiting = "Calls that wait for an approval, at all processes of the store."
+        yield _gauge("approvals_waiting", waiting, [], [((), gauges.approvals_waiting)])
         if gauges.connections is not None:
             yield from _of_connections(gauges.connections)
         spans = {"ended": gauges.spans.ended, "sent": gauges.spans.sent, "failed": gauges.spans.failed}

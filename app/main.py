@@ -191,14 +191,14 @@ def create_app(
     gate.drain.wait_for(doors.answered)
     spans = SpanCounts()
     connections = own_server.connections if own_server is not None else None
-    metrics.watch(partial(_gauges, gate, doors, connections, spans))
+    metrics.watch(partial(_gauges, gate, doors, connections, spans), gate.approvals.look)
 
     # Without the framework's documentation pages, which load scripts from other hosts.
     pace = Pace()
     workers: WorkerMetrics | None = None
     if place is not None:
         workers = WorkerMetrics(
-            place, metrics.render, SharedFigures(gate.shared.store, place.service, gate.shared.process.id)
+            place, metrics.read, SharedFigures(gate.shared.store, place.service, gate.shared.process.id)
         )
     app = Service(
         title="Wicketgate",
@@ -357,6 +357,7 @@ def _gauges(gate: Gate, doors: McpDoors, connections: ConnectionCounts | None, s
         logins=gate.logins.counts,
         spans=spans,
         models=gate.models.counts,
+        approvals_waiting=gate.approvals.seen_waiting,
     )
 
 

@@ -3,7 +3,7 @@ only the id, and only while it is configured."""
 
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from itertools import accumulate
 
@@ -104,11 +104,13 @@ class Metrics:
         lag = "How late the event loop ran what was due, looked at ten times a second."
         self._loop_lag = histogram("wicketgate_loop_lag_seconds", lag, buckets=_LAG_SECONDS)
         self._paths: frozenset[str] = frozenset()
+        self._look: Callable[[], Awaitable[None]] | None = None
         failures = "Requests without a credential that is good, by reason."
         self._auth_failures = counter("wicketgate_auth_failures", failures, ["reason"])
 
-    def watch(self, read: Callable[[], Gauges]) -> None:
-        """Reads these gauges at each scrape."""
+    def watch(self, read: Callable[[], Gauges], look: Callable[[], Awaitable[None]] | None = None) -> None:
+        """Reads these gauges at each scrape. *look* is awaited before."""
+        self._look = look
         self._registry.register(GaugeCollector(read))
         ProcessCollector(registry=self._registry)  # memory, file descriptors, CPU, where the system has them
 
@@ -146,6 +148,8 @@ class Metrics:
 
     async def read(self) -> bytes:
         """Returns what a scrape gets."""
+        if self._look is not None:
+            await self._look()
         return self.render()
 
     def render(self) -> bytes:

@@ -6,7 +6,7 @@ its own series, and would be a dip in a sum.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 
 from app.workers.place import Place
@@ -22,11 +22,11 @@ _HELP = "# HELP "
 
 
 class WorkerMetrics:
-    """The metrics of the workers, for the one at *place*. *render* makes its own, *shared* has those of the others."""
+    """The metrics of the workers, for the one at *place*. *read* makes its own, *shared* has those of the others."""
 
-    def __init__(self, place: Place, render: Callable[[], bytes], shared: SharedFigures) -> None:
+    def __init__(self, place: Place, read: Callable[[], Awaitable[bytes]], shared: SharedFigures) -> None:
         self._place = place
-        self._render = render
+        self._read = read
         self._shared = shared
 
     @asynccontextmanager
@@ -43,12 +43,12 @@ class WorkerMetrics:
     async def metrics(self) -> bytes:
         """Returns the metrics of this worker as they are now, and those of the others as they last wrote them."""
         place = self._place
-        texts = {number: each.text for number, each in (await self._others()).items() if number < place.count}
-        texts[place.number] = self._own()
+        others, own = await asyncio.gather(self._others(), self._own())
+        texts = {number: each.text for number, each in others.items() if number < place.count} | {place.number: own}
         return (merged(dict(sorted(texts.items()))) + workers_known(texts, place.count)).encode()
 
-    def _own(self) -> str:
-        return self._render().decode() + starts_text(self._place.starts)
+    async def _own(self) -> str:
+        return (await self._read()).decode() + starts_text(self._place.starts)
 
     async def _others(self) -> Mapping[int, Figures]:
         """Returns nothing if the store does not answer within a second."""
@@ -63,7 +63,7 @@ class WorkerMetrics:
         place, failed = self._place, False
         while True:
             try:
-                await self._shared.put(Figures(place.number, place.starts, self._own()))
+                await self._shared.put(Figures(place.number, place.starts, await self._own()))
                 failed = False
             except StoreUnavailable as error:
                 log.log(logging.DEBUG if failed else logging.ERROR, "metrics are not shared at the moment: %s", error)

@@ -376,3 +376,13 @@ def test_names_that_meet_different_rules_need_the_approvers_of_both() -> None:
     both = policy.decide(ann, (("a", ("pay",)), ("b", ("pay",)), ("c", ("pay",))), {})
     assert both == NeedsApproval((Need("role:lead"), Need("actor:ann")))
     assert policy.decide(ann, (("c", ("pay",)),), {}) == NeedsApproval()
+
+
+@requirement("OPS-533")
+async def test_metrics_show_how_many_calls_wait_for_an_approval() -> None:
+    async with running_service(upstreams=[FileServer()], settings=gated()) as service:
+        assert "wicketgate_approvals_waiting 0.0" in (await service.metrics()).splitlines()
+        await read(service)
+        assert "wicketgate_approvals_waiting 1.0" in (await service.metrics()).splitlines()
+        await decide(service, (await ask_of(service))["id"], "approve", LEAD)
+        assert "wicketgate_approvals_waiting 0.0" in (await service.metrics()).splitlines()

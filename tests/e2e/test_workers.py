@@ -17,7 +17,7 @@ from tests.e2e.test_drain import Holding
 from tests.support.process import alive, children, outcome, program, stand_still
 from tests.support.requirement import requirement
 from tests.support.served import ECHO, HEADERS, address, write_config
-from tests.support.service import BOUND_S
+from tests.support.service import BOUND_S, chat_body
 from tests.support.until import until
 
 TOOLS = """
@@ -282,3 +282,24 @@ async def test_a_worker_takes_connections_once_it_has_tools_or_after_the_bound(t
             stop.set()
         assert refused == []
         assert await running.stop() == 0
+
+
+@requirement("OPS-531", "OPS-532", "OPS-533")
+async def test_calls_turns_and_approvals_that_wait_are_counted_at_workers(tmp_path: Path) -> None:
+    access = [{"match": "echo:pid", "approval": "always"}]
+    path = config(tmp_path, access=access)
+    async with program("app", "serve", "--config", str(path), "--port", "0", "--workers", "2") as running:
+        url = await address(running)
+        await call(url, "/mine/worker")
+        async with httpx.AsyncClient(base_url=url, headers=HEADERS, trust_env=False) as http:
+            refused = await http.post("/operations/call", json={"operation": "/echo/pid", "input": {}})
+            assert "APPROVAL_REQUIRED" in refused.text
+            assert (await http.post("/engine/chat", json=chat_body("hello"))).status_code == 200
+
+        def counted(text: str) -> bool:
+            waiting = re.findall(r'wicketgate_approvals_waiting{worker="\d"} (\S+)', text)
+            calls = re.findall(r'upstream_calls_total{worker="\d",outcome="ok",upstream="mine"} (\S+)', text)
+            turns = re.findall(r'model_calls_total{worker="\d",model="scripted",outcome="ok"} (\S+)', text)
+            return waiting == ["1.0", "1.0"] and sorted(calls) == sorted(turns) == ["0.0", "1.0"]
+
+        await until(lambda: metrics(url), counted, pause_s=0.2)

@@ -271,3 +271,24 @@ async def test_changes_by_any_process_are_seen(stores: Stores) -> None:
         assert [(each.id, change) for each, change in [await anext(changes)]] == [(call.id, "decided")]
         await there.drop(old)
         assert (await anext(changes))[1] == "expired"
+
+
+@requirement("OPS-533")
+async def test_the_calls_that_wait_are_counted_over_all_processes(stores: Stores) -> None:
+    _, make = stores
+    here, there = list_in(make()), list_in(make())
+    assert await here.number() == 0
+    id = await here.add(a_call())
+    await there.add(a_call("bob"))
+    assert (await here.number(), await there.number()) == (2, 2)
+    await decided(here, await found(here, id))
+    assert await there.number() == 1
+
+
+@requirement("OPS-533")
+async def test_a_count_that_cannot_be_read_is_none_and_refuses_nobody() -> None:
+    store, measures = FailingStore(), StorageMeasures()
+    waiting = StoredWaitingCalls(store, seal_of(clock=Clock(NOW)), Clock(NOW), lambda: "n", measures)
+    store.unavailable = True
+    assert await waiting.number() is None
+    assert not measures.fail.counts

@@ -72,6 +72,7 @@ class TooLarge(NotWaiting):
 
 _BUSY = "Others decide on this call at the moment. Try again."
 _TRIES = 20
+_LOOK_S = 1.0
 
 
 class ApprovalDesk:
@@ -102,6 +103,8 @@ class ApprovalDesk:
         self._now = now
         self._stands = stands
         self.persons = Persons()
+        self.seen_waiting: int | None = None
+        """How many calls waited at the last ``look``; None if the list could not be read."""
         self.judging = Judging(self.sealed, waiting, now, report)
         self._ended_keys = set[str]()
         self._ending: asyncio.Task[None] | None = None
@@ -131,6 +134,14 @@ class ApprovalDesk:
     async def count(self, viewer: Identity, *, everything: bool) -> int:
         """Returns the number of calls that wait, of those that ``lists`` gives. Raises NotAdmitted."""
         return sum(everything or may_read(each, viewer, self.persons) for each in await self._waiting.waiting())
+
+    async def look(self) -> None:
+        """Reads, within a second, how many calls of all processes wait."""
+        number = None
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_LOOK_S):
+                number = await self._waiting.number()
+        self.seen_waiting = number
 
     async def decide(
         self, id: str, decision: Decision, context: CallContext, *, for_conversation: bool = False

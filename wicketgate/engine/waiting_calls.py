@@ -74,12 +74,16 @@ class WaitingCalls(Protocol):
     """The list, one for all processes. A call leaves it when it is decided or expires. Bounded in all and for each
     actor; the actor with most makes room.
 
-    Each method but ``changes`` raises NotAdmitted while the list cannot be read or written. A write returns false if
-    the call has changed since it was read: read it again.
+    Each method but ``number`` and ``changes`` raises NotAdmitted while the list cannot be read or written. A write
+    returns false if the call has changed since it was read: read it again.
     """
 
     async def waiting(self) -> Sequence[WaitingCall]:
         """Returns the calls that wait, oldest first."""
+        ...
+
+    async def number(self) -> int | None:
+        """Returns how many calls wait, for metrics; None while the list cannot be read."""
         ...
 
     async def decided(self) -> Sequence[WaitingCall]:

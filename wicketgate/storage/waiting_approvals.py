@@ -57,6 +57,13 @@ class StoredWaitingCalls:
     async def waiting(self) -> list[WaitingCall]:
         return sorted(await self._listed(WAITING), key=lambda call: call.asked_at)
 
+    async def number(self) -> int | None:
+        # Nobody is refused because of this, so no failure is counted.
+        try:
+            return len(await self._store.of_owner(WAITING, None))
+        except StoreUnavailable:
+            return None
+
     async def decided(self) -> list[WaitingCall]:
         return sorted(await self._listed(DECIDED), key=lambda call: -call.decided_at)
 

@@ -21,7 +21,11 @@ from wicketgate.storage.store import Kind, Put, Store, StoreUnavailable
 def worker(store: Store, number: int, process: str, *, starts: int = 1, service: str = "one", of: int = 2) -> Any:
     place = Place(number, of, starts, -1, -1, Loads.of(of), service=service)
     text = f"# HELP calls Calls.\n# TYPE calls counter\ncalls {len(process)}.0\n"
-    return WorkerMetrics(place, text.encode, SharedFigures(store, service, process))
+
+    async def read() -> bytes:
+        return text.encode()
+
+    return WorkerMetrics(place, read, SharedFigures(store, service, process))
 
 
 def values(text: bytes, name: str) -> dict[str, str]:
