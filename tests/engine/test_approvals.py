@@ -14,9 +14,10 @@ from wicketgate.access.seal import ApprovalSeal, Seal
 from wicketgate.engine.approval_desk import ApprovalDesk
 from wicketgate.engine.approvals import REQUIRED, CallApprover
 from wicketgate.engine.contract import ChatRequest, parse_chat_request
-from wicketgate.errors import ApprovalRequired
+from wicketgate.errors import ApprovalRequired, Forbidden
+from wicketgate.gateway.call_memory import approval_digest
 from wicketgate.models.provider import ToolCall
-from wicketgate.ports import CallContext, PendingCall
+from wicketgate.ports import CallContext, InputAnswers, PendingCall
 from wicketgate.storage.measures import StorageMeasures
 from wicketgate.storage.memory import MemoryStore
 from wicketgate.storage.used_approvals import UsedApprovals
@@ -223,3 +224,30 @@ async def test_the_vote_of_an_approver_who_no_longer_stands_does_not_count() -> 
     (waiting,), _ = await at.lists(of("ann").identity, everything=False)
     assert [vote.actor for vote in waiting.votes] == ["sven"]
     assert await at.decide(id, "approve", tom)
+
+
+def answered(at: ApprovalDesk) -> CallContext:
+    """The second attempt of a client that was asked, with its user's word."""
+    approval = at.asked(PENDING, "ann", approval_digest(PENDING.args))
+    return of("ann").having(answers=InputAnswers({"approval": {"action": "accept"}}, None, approval=approval))
+
+
+@requirement("ACCESS-17")
+async def test_an_answer_counts_once_and_until_its_approval_expires() -> None:
+    clock = Clock()
+    at = desk(clock)
+    context = answered(at)
+    await at.approver_of(context).approve(PENDING)
+    with pytest.raises(Forbidden):
+        await at.approver_of(context).approve(PENDING)
+    late = answered(at)
+    clock.now += 61
+    with pytest.raises(Forbidden):
+        await at.approver_of(late).approve(PENDING)
+
+
+@requirement("ACCESS-175")
+async def test_an_answer_of_the_caller_does_not_count_where_others_approve_now() -> None:
+    at = desk(Clock())
+    with pytest.raises(ApprovalRequired):
+        await at.approver_of(answered(at)).approve(replace(PENDING, needs=(Need("role:lead"),)))
