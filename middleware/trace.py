@@ -9,6 +9,7 @@ _ROUTES = frozenset(["/engine/chat", "/operations/call", "/operations/batch", "/
 )
 """Other paths may contain anything, so they do not become names."""
 
+_PATH_CHARS = 256
 _HEADER = TRACEPARENT.encode()
 
 
@@ -17,7 +18,11 @@ def begin_span(scope: Scope) -> OpenSpan | None:
     if not traces_are_on():
         return None
     method, path = scope["method"], scope["path"]
-    attributes = {"http.request.method": method, "url.scheme": scope.get("scheme", "http"), "url.path": path}
+    attributes = {
+        "http.request.method": method,
+        "url.scheme": scope.get("scheme", "http"),
+        "url.path": path[:_PATH_CHARS],
+    }
     name = method
     if path in _ROUTES:
         name, attributes["http.route"] = f"{method} {path}", path

@@ -7,6 +7,7 @@ Spans never contain arguments, results or messages.
 """
 
 import re
+from asyncio import CancelledError
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -89,8 +90,8 @@ def begin(name: str, kind: Kind, attributes: Attributes, carrier: Mapping[str, A
 
 
 def error_of(failure: BaseException) -> str:
-    """Returns the ``error.type`` of *failure*; empty for a question, which is none."""
-    if isinstance(failure, InputRequired):
+    """Returns the ``error.type`` of *failure*; empty for a question and for a caller who has left."""
+    if isinstance(failure, InputRequired | CancelledError | GeneratorExit):
         return ""
     code = getattr(failure, "code", None) if isinstance(failure, WicketgateError) else None
     return code or type(failure).__name__

@@ -119,6 +119,21 @@ async def test_a_chat_that_another_replica_goes_on_with_stays_in_its_trace(tmp_p
     assert "tools/call charge" not in by_process["other"]
 
 
+@requirement("OPS-540")
+async def test_the_spans_of_a_chat_end_when_its_client_leaves(tmp_path: Path) -> None:
+    async with Collector() as collector, HoldingModel() as model:
+        serve = ("app", "serve", "--config", write_config(tmp_path, model), "--port", "0")
+        async with program(*serve, env=collector.variables()) as gate:
+            url = (await gate.wait_for(READY)).group(1)
+            reading = asyncio.create_task(post_chat(url, "wait"))
+            await until(lambda: model.held["wait"], bound_s=BOUND_S)
+            reading.cancel()
+            await until(lambda: len(collector.of(TRACE)) >= 3, bound_s=BOUND_S)
+            spans = {span.name: span for span in collector.of(TRACE)}
+            assert spans.keys() == {"POST /engine/chat", "invoke_agent wicketgate", "chat m"}
+            assert not any(span.failed for span in spans.values())
+
+
 @requirement("OPS-542")
 async def test_a_collector_that_is_down_costs_only_a_counter(tmp_path: Path) -> None:
     async with Collector() as collector, ModelServer(*[text_turn("hello") for _ in range(3)]) as model:

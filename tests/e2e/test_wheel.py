@@ -80,7 +80,8 @@ def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         installed = distribution(requirement_.name)
         assert requirement_.specifier.contains(installed.version), f"make lock: {requirement_}"
         for top in {file.parts[0] for file in installed.files or ()} - {"..", "__pycache__"}:
-            (packages / top).symlink_to(str(installed.locate_file(top)))
+            if not (packages / top).is_symlink():  # several distributions may share a folder, such as opentelemetry
+                (packages / top).symlink_to(str(installed.locate_file(top)))
     pip = [sys.executable, "-m", "pip", "--python", str(folder / "bin" / "python"), "--disable-pip-version-check"]
     line = [*pip, "install", "--quiet", "--no-deps", "--no-index", "--no-compile", str(wheel)]
     subprocess.run(line, check=True, capture_output=True, timeout=60)
