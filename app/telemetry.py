@@ -21,6 +21,14 @@ log = logging.getLogger("wicketgate.traces")
 _ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 _PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
 _SENDS = "http/protobuf"
+_SAMPLERS = (
+    "parentbased_always_on",
+    "parentbased_always_off",
+    "parentbased_traceidratio",
+    "always_on",
+    "always_off",
+    "traceidratio",
+)
 
 _STOP_S = 3.0
 """Time for the last spans when the service stops."""
@@ -45,9 +53,11 @@ def traces_wanted(environ: Mapping[str, str]) -> bool:
         raise ConfigError("OTEL_TRACES_EXPORTER must be otlp or none")
     if not exporter and not any(environ.get(name) for name in _ENDPOINTS):
         return False
-    protocol = next(filter(None, map(environ.get, _PROTOCOLS)), _SENDS)
-    if protocol != _SENDS:
-        raise ConfigError(f"{_PROTOCOLS[1]} must be {_SENDS}, which collectors take at port 4318")
+    for name in _PROTOCOLS:
+        if environ.get(name, _SENDS) not in ("", _SENDS):
+            raise ConfigError(f"{name} must be {_SENDS}, which collectors take at port 4318")
+    if environ.get("OTEL_TRACES_SAMPLER", _SAMPLERS[0]).strip().lower() not in _SAMPLERS:
+        raise ConfigError(f"OTEL_TRACES_SAMPLER must be one of {', '.join(_SAMPLERS)}")
     return True
 
 
@@ -64,6 +74,9 @@ async def telemetry(counts: SpanCounts) -> AsyncIterator[None]:
             "The OTEL_* variables ask for traces, which need: pip install 'wicketgate[otel]'. "
             "OTEL_SDK_DISABLED=true turns them off"
         ) from None
+    except ValueError as error:
+        # The SDK names the variable in most of its errors; their texts go to the operator alone.
+        raise ConfigError(f"A value of the OTEL_* variables cannot be used: {error}") from None
     use_tracer(provider.get_tracer("wicketgate", VERSION))
     try:
         yield
@@ -92,7 +105,7 @@ def _provider(counts: SpanCounts) -> "TracerProvider":
             else:
                 counts.failed += len(spans)
                 if not self.failing:
-                    log.warning("the collector of %s does not take spans; they are dropped and counted", _ENDPOINTS[1])
+                    log.warning("the collector does not take spans; they are dropped and counted")
             self.failing = result is not SpanExportResult.SUCCESS
             return result
 
@@ -103,8 +116,9 @@ def _provider(counts: SpanCounts) -> "TracerProvider":
             counts.ended += 1
             super().on_end(span)
 
-    logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
     own = Resource.create({"service.name": "wicketgate", "service.version": VERSION})
     provider = TracerProvider(resource=own.merge(OTELResourceDetector().detect()), shutdown_on_exit=False)
     provider.add_span_processor(Processor(Exporter()))
+    # What it says of variables has been logged; what it would say of each batch is counted.
+    logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
     return provider

@@ -9,6 +9,7 @@ _ROUTES = frozenset(["/engine/chat", "/operations/call", "/operations/batch", "/
 )
 """Other paths may contain anything, so they do not become names."""
 
+_METHODS = frozenset(["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"])
 _PATH_CHARS = 256
 _HEADER = TRACEPARENT.encode()
 
@@ -17,13 +18,14 @@ def begin_span(scope: Scope) -> OpenSpan | None:
     """Begins the span and replaces the ``traceparent`` header of *scope*. Returns None if traces are off."""
     if not traces_are_on():
         return None
-    method, path = scope["method"], scope["path"]
+    path = scope["path"]
+    method = scope["method"] if scope["method"] in _METHODS else "_OTHER"
     attributes = {
         "http.request.method": method,
         "url.scheme": scope.get("scheme", "http"),
         "url.path": path[:_PATH_CHARS],
     }
-    name = method
+    name = method if method in _METHODS else "HTTP"
     if path in _ROUTES:
         name, attributes["http.route"] = f"{method} {path}", path
     headers = scope["headers"]

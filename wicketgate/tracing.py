@@ -21,7 +21,9 @@ T = TypeVar("T")
 
 TRACEPARENT = "traceparent"
 _TRACESTATE = "tracestate"
-_WELL_FORMED = re.compile("[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}", re.ASCII)
+# Version ff and ids of zeros alone are invalid (W3C Trace Context §3.2.2).
+_WELL_FORMED = re.compile("(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}", re.ASCII)
+_MOST_STATE_CHARS = 512
 
 Kind = Literal["SERVER", "CLIENT", "INTERNAL"]
 Attributes = Mapping[str, str | int | list[str]]
@@ -84,7 +86,8 @@ def begin(name: str, kind: Kind, attributes: Attributes, carrier: Mapping[str, A
     from opentelemetry.trace import SpanKind
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-    known = {TRACEPARENT: parent_of(carrier), _TRACESTATE: str(carrier.get(_TRACESTATE, ""))}
+    state = str(carrier.get(_TRACESTATE, ""))
+    known = {TRACEPARENT: parent_of(carrier), _TRACESTATE: state if len(state) <= _MOST_STATE_CHARS else ""}
     parent = TraceContextTextMapPropagator().extract(known, Context())
     return OpenSpan(_tracer.start_span(name, parent, SpanKind[kind], attributes))
 
@@ -109,16 +112,20 @@ def traced(
 
     *conclude* completes the span at its end, with the result or with None, and returns its ``error.type``.
     """
-    span = begin(name, kind, attributes, context.meta)
-    return run(context) if span is None else _traced(span, context, run, conclude)
+    return run(context) if _tracer is None else _traced(name, kind, attributes, context, run, conclude)
 
 
 async def _traced(
-    span: OpenSpan,
+    name: str,
+    kind: Kind,
+    attributes: Attributes,
     context: CallContext,
     run: Callable[[CallContext], Awaitable[T]],
     conclude: Callable[[OpenSpan, T | None], str] | None,
 ) -> T:
+    span = begin(name, kind, attributes, context.meta)
+    if span is None:
+        return await run(context)
     error, result = "", None
     try:
         result = await run(span.under(context))

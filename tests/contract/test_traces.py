@@ -9,7 +9,7 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from tests.support.http_service import HttpService, Reply
+from tests.support.http_service import HttpService, Reply, Seen
 from tests.support.requirement import requirement
 from tests.support.scripted_server import HANDSHAKE, MODERN, scripted_server
 from tests.support.service import running_service
@@ -91,6 +91,22 @@ async def test_an_id_that_the_catalog_does_not_know_names_no_span(spans: InMemor
     assert "the-private-words" not in str(dict(span.attributes))
 
 
+async def look_at(folder: Path, given: str, status: int = 200) -> Seen:
+    """What an OpenAPI service that answers with *status* gets of a call with this ``traceparent``."""
+    document = {
+        "openapi": "3.1.0",
+        "info": {"title": "t", "version": "1"},
+        "paths": {"/x": {"get": {"operationId": "look", "responses": {"200": {"description": "ok"}}}}},
+    }
+    (folder / "raw.json").write_text(json.dumps(document))
+    async with HttpService(lambda seen: Reply(b"{}", status)) as web:
+        section = {"name": "raw", "openapi": str(folder / "raw.json"), "base_url": web.url}
+        upstream = UpstreamMaker(Outgoing()).upstream(UpstreamSettings.model_validate(section))
+        async with running_service(upstreams=[upstream]) as service:
+            await WireClient(service, MODERN).call("raw__look", meta={"traceparent": given})
+        return web.seen[0]
+
+
 @requirement("OPS-540", "OPS-543")
 @pytest.mark.parametrize(
     ("given", "reaches"), [(TRACEPARENT, True), (f"{TRACEPARENT}\r\nX-Injected: 1", False), ("x" * 8_000, False)]
@@ -98,24 +114,46 @@ async def test_an_id_that_the_catalog_does_not_know_names_no_span(spans: InMemor
 async def test_an_openapi_service_gets_only_a_well_formed_traceparent(
     given: str, reaches: bool, tmp_path: Path
 ) -> None:
-    document = {
-        "openapi": "3.1.0",
-        "info": {"title": "t", "version": "1"},
-        "paths": {"/x": {"get": {"operationId": "look", "responses": {"200": {"description": "ok"}}}}},
-    }
-    (tmp_path / "raw.json").write_text(json.dumps(document))
-    async with HttpService(lambda seen: Reply(b"{}")) as web:
-        section = {"name": "raw", "openapi": str(tmp_path / "raw.json"), "base_url": web.url}
-        upstream = UpstreamMaker(Outgoing()).upstream(UpstreamSettings.model_validate(section))
-        async with running_service(upstreams=[upstream]) as service:
-            await WireClient(service, MODERN).call("raw__look", meta={"traceparent": given})
-        (seen,) = web.seen
+    seen = await look_at(tmp_path, given)
     assert seen.headers.get("traceparent") == (given if reaches else None)
     assert "x-injected" not in seen.headers
 
 
+@requirement("OPS-541")
+async def test_a_failed_answer_of_an_openapi_service_fails_its_span(
+    tmp_path: Path, spans: InMemorySpanExporter
+) -> None:
+    seen = await look_at(tmp_path, TRACEPARENT, 404)
+    request = next(span for span in of_calls(spans) if span.name == "GET")
+    assert seen.headers["traceparent"] == f"00-{TRACE}-{own(request)}-01"
+    assert request.attributes is not None
+    assert (request.attributes["http.response.status_code"], request.attributes["error.type"]) == (404, "404")
+
+
+@requirement("OPS-541")
+async def test_a_method_that_no_standard_knows_names_no_span(spans: InMemorySpanExporter) -> None:
+    async with running_service() as service:
+        await service.http.request("PROPFIND", "/private")
+    (span,) = spans.get_finished_spans()
+    assert span.name == "HTTP"
+    assert span.attributes is not None and span.attributes["http.request.method"] == "_OTHER"
+
+
 @requirement("OPS-543")
-@pytest.mark.parametrize("value", [5, None, "", f" {TRACEPARENT}", f"{TRACEPARENT}\n", TRACEPARENT.upper(), "00-1-01"])
+@pytest.mark.parametrize(
+    "value",
+    [
+        5,
+        None,
+        "",
+        f" {TRACEPARENT}",
+        f"{TRACEPARENT}\n",
+        TRACEPARENT.upper(),
+        f"ff{TRACEPARENT[2:]}",
+        f"00-{TRACE}-{'0' * 16}-01",
+        "00-1-01",
+    ],
+)
 def test_a_malformed_traceparent_is_no_parent(value: object) -> None:
     assert parent_of({"traceparent": value}) == ""
     assert parent_of({"traceparent": TRACEPARENT}) == TRACEPARENT

@@ -166,6 +166,8 @@ async def test_a_collector_that_is_down_costs_only_a_counter(tmp_path: Path) -> 
     [
         ({"OTEL_TRACES_EXPORTER": "zipkin"}, "OTEL_TRACES_EXPORTER must be otlp or none"),
         ({"OTEL_TRACES_EXPORTER": "otlp", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, "must be http/protobuf"),
+        ({"OTEL_TRACES_EXPORTER": "otlp", "OTEL_TRACES_SAMPLER": "nope"}, "OTEL_TRACES_SAMPLER must be one of"),
+        ({"OTEL_TRACES_EXPORTER": "otlp", "OTEL_BSP_MAX_QUEUE_SIZE": "1"}, "OTEL_* variables cannot be used"),
     ],
 )
 async def test_variables_that_ask_for_what_is_not_there_stop_the_start(

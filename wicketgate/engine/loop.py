@@ -87,9 +87,8 @@ class Engine:
         interruption = interruption or Interruption()
         state = begin if isinstance(begin, RunState) else await _state_of(begin, self.surface, context)
         span = begin_span("invoke_agent wicketgate", "INTERNAL", _SPAN_ATTRIBUTES, context.meta)
-        if span is not None:
-            context = span.under(context)
-        run = _Run(self, begin, state, context, interruption, claim, keep, take_text)
+        under = context if span is None else span.under(context)
+        run = _Run(self, begin, state, under, interruption, claim, keep, take_text)
         outcome = "disconnected"
         # Whatever happens in the run becomes its one last event; the outcome goes to the metrics.
         try:
@@ -122,9 +121,9 @@ class Engine:
             outcome = fault.code
             yield [ErrorEvent(fault.code, fault.safe_message)]
         finally:
-            self._meter.stream_ended(outcome, run.usage)
             if span is not None:
                 _end_span(span, outcome, run.usage)
+            self._meter.stream_ended(outcome, run.usage)
 
 
 class _Run:
@@ -296,7 +295,11 @@ class _Run:
         return built.messages
 
 
-_SPAN_ATTRIBUTES = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "wicketgate"}
+_SPAN_ATTRIBUTES = {
+    "gen_ai.operation.name": "invoke_agent",
+    "gen_ai.agent.name": "wicketgate",
+    "gen_ai.provider.name": "wicketgate",
+}
 
 
 def _end_span(span: OpenSpan, outcome: str, usage: Usage) -> None:

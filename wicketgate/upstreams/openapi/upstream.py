@@ -24,7 +24,7 @@ from wicketgate.log_text import HEADER
 from wicketgate.net import Credentials, HttpClient, NeverSent, NoAnswer, Reply, fetch
 from wicketgate.net.outgoing import SPEAKS_TLS, NotHttp, told, trouble_of, wants_tls
 from wicketgate.ports import CallContext, UpstreamStatus
-from wicketgate.tracing import TRACEPARENT, parent_of, traced
+from wicketgate.tracing import TRACEPARENT, OpenSpan, parent_of, traced
 from wicketgate.upstreams.openapi.bodies import STREAMS, base_type
 from wicketgate.upstreams.openapi.document import (
     MAX_DOCUMENT_BYTES,
@@ -278,7 +278,7 @@ class OpenApiUpstream:
         try:
             send = partial(self._answer, service.base_url, request)
             noted = {"http.request.method": request.method, "gen_ai.tool.name": name}
-            answer = await traced(request.method, "CLIENT", noted, context, send)
+            answer = await traced(request.method, "CLIENT", noted, context, send, _noted_status)
             return await self._result(operation, answer)
         except NeverSent as error:
             setting = "base_url" if self._access.base_url else "openapi"
@@ -416,3 +416,10 @@ class OpenApiUpstream:
 
     def _spread(self, delay_s: float) -> float:
         return delay_s * (0.5 + self.jitter() / 2)
+
+
+def _noted_status(span: OpenSpan, answer: Reply | None) -> str:
+    if answer is None:
+        return ""
+    span.note({"http.response.status_code": answer.status})
+    return str(answer.status) if answer.status >= HTTPStatus.BAD_REQUEST else ""
