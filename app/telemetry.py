@@ -36,8 +36,8 @@ _STOP_S = 3.0
 
 @dataclass(slots=True)
 class SpanCounts:
-    """Spans that ended, and those that the collector took or refused. The rest waits, or was dropped since too many
-    waited."""
+    """Counts spans that ended, and spans that the collector accepted or did not. All others are queued, or were dropped
+    because the queue was full."""
 
     ended: int = 0
     sent: int = 0
@@ -45,7 +45,8 @@ class SpanCounts:
 
 
 def traces_wanted(environ: Mapping[str, str]) -> bool:
-    """True if the variables name a collector. Raises ConfigError for what they ask for and this service has not."""
+    """Returns whether the variables name a collector. Raises ConfigError for values that this service does not
+    support."""
     exporter = environ.get("OTEL_TRACES_EXPORTER", "").strip()
     if environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true" or exporter == "none":
         return False
@@ -63,7 +64,7 @@ def traces_wanted(environ: Mapping[str, str]) -> bool:
 
 @asynccontextmanager
 async def telemetry(counts: SpanCounts) -> AsyncIterator[None]:
-    """Sends spans while it is entered, if the variables ask for it. Raises ConfigError."""
+    """Sends spans until it is left, if the variables name a collector. Raises ConfigError."""
     if not traces_wanted(os.environ):
         yield
         return
@@ -94,7 +95,7 @@ def _provider(counts: SpanCounts) -> "TracerProvider":
     from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExportResult
 
     class Exporter(OTLPSpanExporter):
-        """Counts, and logs the first failure of several, in place of a line for each batch."""
+        """Counts spans. Logs the first failure of a series instead of each."""
 
         def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
             result = super().export(spans)
@@ -119,6 +120,6 @@ def _provider(counts: SpanCounts) -> "TracerProvider":
     own = Resource.create({"service.name": "wicketgate", "service.version": VERSION})
     provider = TracerProvider(resource=own.merge(OTELResourceDetector().detect()), shutdown_on_exit=False)
     provider.add_span_processor(Processor(Exporter()))
-    # What it says of variables has been logged; what it would say of each batch is counted.
+    # Its warnings about variables are logged by now; failed batches are counted instead.
     logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
     return provider

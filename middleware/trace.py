@@ -1,4 +1,4 @@
-"""The span of an HTTP request (OPS-540). What follows reads it as the request's own ``traceparent``."""
+"""The span of an HTTP request (OPS-540). It replaces the request's ``traceparent``, so later spans are below it."""
 
 from starlette.types import Scope
 
@@ -7,7 +7,7 @@ from wicketgate.tracing import TRACEPARENT, OpenSpan, begin, traces_are_on
 _ROUTES = frozenset(["/engine/chat", "/operations/call", "/operations/batch", "/mcp"]).union(
     f"/mcp/{face}" for face in ("gateway", "namespaced", "transparent", "registry")
 )
-"""Other paths may contain anything, so they do not become names."""
+"""Other paths are the caller's text, so they do not become span names."""
 
 _METHODS = frozenset(["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"])
 _PATH_CHARS = 256

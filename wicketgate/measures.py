@@ -25,7 +25,7 @@ class Durations:
 
 
 class CallCounts:
-    """How calls ended and how long they took. *outcomes* are all there can be, so that each is shown from the start."""
+    """Counts calls by outcome, with their durations. *outcomes* is the complete set, so metrics show zeros too."""
 
     def __init__(self, outcomes: Iterable[str]) -> None:
         self.outcomes = dict.fromkeys(outcomes, 0)

@@ -92,7 +92,7 @@ async def test_an_id_that_the_catalog_does_not_know_names_no_span(spans: InMemor
 
 
 async def look_at(folder: Path, given: str, status: int = 200) -> Seen:
-    """What an OpenAPI service that answers with *status* gets of a call with this ``traceparent``."""
+    """Calls an OpenAPI service that answers with *status*. Returns the request that the service received."""
     document = {
         "openapi": "3.1.0",
         "info": {"title": "t", "version": "1"},

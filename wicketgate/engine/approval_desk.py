@@ -104,7 +104,7 @@ class ApprovalDesk:
         self._stands = stands
         self.persons = Persons()
         self.seen_waiting: int | None = None
-        """How many calls waited at the last ``look``; None if the list could not be read."""
+        """The number of waiting calls at the last ``look``; None if the list was unreadable."""
         self.judging = Judging(self.sealed, waiting, now, report)
         self._ended_keys = set[str]()
         self._ending: asyncio.Task[None] | None = None
@@ -136,7 +136,7 @@ class ApprovalDesk:
         return sum(everything or may_read(each, viewer, self.persons) for each in await self._waiting.waiting())
 
     async def look(self) -> None:
-        """Reads, within a second, how many calls of all processes wait."""
+        """Updates ``seen_waiting`` with the calls of all processes, within a second."""
         number = None
         with suppress(TimeoutError):
             async with asyncio.timeout(_LOOK_S):

@@ -83,7 +83,7 @@ class WaitingCalls(Protocol):
         ...
 
     async def number(self) -> int | None:
-        """Returns how many calls wait, for metrics; None while the list cannot be read."""
+        """Returns the number of waiting calls, for metrics; None while the list cannot be read."""
         ...
 
     async def decided(self) -> Sequence[WaitingCall]:

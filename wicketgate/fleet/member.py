@@ -71,7 +71,7 @@ class MemberState:
     """The state of one upstream at this moment. *connected_s*: seconds since its newest session began; None if there
     never was one, or there is nothing to connect. *breaker* is the state for all callers; *held_off* is the number of
     actors whose own failures keep their calls away. *connections*, *breaker_opened* and *turned_away* only grow.
-    *calls* counts those that a slot and the breaker let through, and goes on counting."""
+    *calls* counts the calls that were sent; it is live, not a copy."""
 
     status: UpstreamStatus
     breaker: BreakerState

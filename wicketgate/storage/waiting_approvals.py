@@ -58,7 +58,7 @@ class StoredWaitingCalls:
         return sorted(await self._listed(WAITING), key=lambda call: call.asked_at)
 
     async def number(self) -> int | None:
-        # Nobody is refused because of this, so no failure is counted.
+        # Only metrics read this. A failure here refuses no call, so it is not counted.
         try:
             return len(await self._store.of_owner(WAITING, None))
         except StoreUnavailable:
