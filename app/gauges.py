@@ -13,10 +13,10 @@ from app.port.connections import ConnectionCounts
 from app.telemetry import SpanCounts
 from wicketgate.access.identity import KeyLife
 from wicketgate.access.shares import ShareCounts
-from wicketgate.engine.fallback import ModelCounts
 from wicketgate.fleet.member import MemberState
 from wicketgate.login.login_flow import LoginCounts
 from wicketgate.measures import CallCounts, Durations
+from wicketgate.models.watched import ModelCounts
 from wicketgate.storage.measures import ERROR_KINDS, StorageMeasures
 
 
@@ -115,7 +115,7 @@ def _of_audit(gauges: Gauges) -> Iterable[Metric]:
 
 def _of_storage(storage: StorageMeasures) -> Iterable[Metric]:
     waits = HistogramMetricFamily("wicketgate_storage_wait_seconds", "How long steps of the store took.")
-    waits.add_metric([], *_histogram(storage.waits))
+    waits.add_metric([], *histogram(storage.waits))
     yield waits
     errors = (((kind,), storage.errors[kind]) for kind in ERROR_KINDS)
     yield _counter("storage_errors", "Steps of the store that failed, by kind.", ["kind"], errors)
@@ -130,14 +130,14 @@ def _of_storage(storage: StorageMeasures) -> Iterable[Metric]:
 def _durations(name: str, words: str, label: str, values: Mapping[str, Durations]) -> Metric:
     seconds = HistogramMetricFamily(f"wicketgate_{name}", words, labels=[label])
     for value, durations in values.items():
-        seconds.add_metric([value], *_histogram(durations))
+        seconds.add_metric([value], *histogram(durations))
     return seconds
 
 
-def _histogram(durations: Durations) -> tuple[list[tuple[str, float]], float]:
+def histogram(durations: Durations) -> tuple[list[tuple[str, float]], float]:
     """Returns the buckets, each with all that took no longer, and the sum."""
     totals = accumulate(durations.counts)
-    bounds = [*(str(bound) for bound in durations.bounds), "+Inf"]
+    bounds = [*(str(float(bound)) for bound in durations.bounds), "+Inf"]
     return [(bound, float(total)) for bound, total in zip(bounds, totals, strict=True)], durations.total_s
 
 
@@ -206,7 +206,7 @@ _UPSTREAM_COUNTERS: Sequence[tuple[str, str, Callable[[MemberState], float]]] = 
 
 
 def _of_calls(of: str, calls: Mapping[str, CallCounts]) -> Iterable[Metric]:
-    """How the calls of each upstream or model ended, and how long they took."""
+    """Yields the outcomes and durations of calls, by upstream or model."""
     outcomes = (((name, each), count) for name, made in calls.items() for each, count in made.outcomes.items())
     yield _counter(f"{of}_calls", "Calls that were made, by how they ended.", [of, "outcome"], outcomes)
     yield _durations(f"{of}_seconds", "How long they took.", of, {name: made.took for name, made in calls.items()})

@@ -94,8 +94,8 @@ async def service_lifespan(
     local: LocalKey | None,
     loop_late: Callable[[float], None],
     pace: Pace,
+    spans: SpanCounts,
     workers: WorkerMetrics | None = None,
-    spans: SpanCounts | None = None,
 ) -> AsyncIterator[None]:
     """Raises ConfigError if a required upstream is missing; the own server gets the error by ``fail`` instead.
 
@@ -124,7 +124,7 @@ async def service_lifespan(
         if gate.shared.ring_check is not None:
             gate.shared.ring_check.refused = partial(_end, server)
         try:
-            await stack.enter_async_context(telemetry(spans or SpanCounts()))
+            await stack.enter_async_context(telemetry(spans))
             await stack.enter_async_context(gate)
         except ConfigError as error:
             if server is not None:

@@ -203,7 +203,7 @@ def create_app(
     app = Service(
         title="Wicketgate",
         version=VERSION,
-        lifespan=lambda app: service_lifespan(gate, doors, program, local, metrics.loop_late, pace, workers, spans),
+        lifespan=lambda app: service_lifespan(gate, doors, program, local, metrics.loop_late, pace, spans, workers),
         openapi_url=None,
         redirect_slashes=False,
         # The framework would look for telemetry providers at each request; there are none here.

@@ -2,10 +2,8 @@
 only the id, and only while it is configured."""
 
 import time
-from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
-from itertools import accumulate
 
 from prometheus_client import (
     CONTENT_TYPE_LATEST,
@@ -18,11 +16,10 @@ from prometheus_client import (
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from app.gauges import GaugeCollector, Gauges
+from app.gauges import GaugeCollector, Gauges, histogram
 from wicketgate.access.identity import FailureReason
 from wicketgate.gateway.options import TokenCost
-from wicketgate.measures import LONG_BOUNDS_S
-from wicketgate.models.provider import Usage
+from wicketgate.measures import LONG_BOUNDS_S, Durations
 
 
 class HttpAnswers(Collector):
@@ -31,7 +28,6 @@ class HttpAnswers(Collector):
 
     def __init__(self, bounds: Sequence[float]) -> None:
         self._bounds = bounds
-        self._ends = [*(str(float(bound)) for bound in bounds), "+Inf"]
         self._answers: dict[tuple[str, int], int] = {}
         self._took: dict[str, _Took] = {}
         self._since: dict[tuple[str, int], float] = {}
@@ -44,10 +40,8 @@ class HttpAnswers(Collector):
         except KeyError:
             self._answers[answered] = 1
             self._since[answered] = time.time()
-            self._took.setdefault(path, _Took(len(self._ends)))
-        took = self._took[path]
-        took.buckets[bisect_left(self._bounds, seconds)] += 1
-        took.seconds += seconds
+            self._took.setdefault(path, _Took(self._bounds))
+        self._took[path].observe(seconds)
 
     def collect(self) -> Iterable[Metric]:
         answers = CounterMetricFamily(
@@ -60,19 +54,16 @@ class HttpAnswers(Collector):
         yield answers
         took = HistogramMetricFamily("wicketgate_http_seconds", "How long until the answer began.", labels=["path"])
         for path, each in self._took.items():
-            took.add_metric([path], list(zip(self._ends, accumulate(each.buckets), strict=True)), each.seconds)
+            took.add_metric([path], *histogram(each))
             took.add_sample("wicketgate_http_seconds_created", {"path": path}, each.since)
         yield took
 
 
-class _Took:
-    """The seconds of the answers at one path, by bucket."""
+class _Took(Durations):
+    """The seconds of the answers at one path."""
 
-    __slots__ = ("buckets", "seconds", "since")
-
-    def __init__(self, buckets: int) -> None:
-        self.buckets = [0] * buckets
-        self.seconds = 0.0
+    def __init__(self, bounds: Sequence[float]) -> None:
+        super().__init__(bounds)
         self.since = time.time()
 
 
@@ -139,7 +130,7 @@ class Metrics:
         shown.inc(cost.shown)
         naive.inc(cost.naive)
 
-    def stream_ended(self, outcome: str, usage: Usage) -> None:
+    def stream_ended(self, outcome: str) -> None:
         self._streams.labels(outcome).inc()
 
     def auth_failed(self, reason: FailureReason, key_id: str, source: str) -> None:

@@ -32,7 +32,6 @@ from wicketgate.config.settings_file import settings_from
 from wicketgate.config.switches import Switches
 from wicketgate.config.upstreams import UpstreamMaker, UsersOf, guarded, outgoing_rules, own_functions, upstream_limits
 from wicketgate.config.user_logins import GateLogins
-from wicketgate.engine.fallback import CountedModels
 from wicketgate.engine.limits import DetachedRuns, Drain, StreamLimit
 from wicketgate.engine.loop import Engine
 from wicketgate.errors import ConfigError
@@ -47,6 +46,7 @@ from wicketgate.gateway.options import HeapKeeper, Meter, NoMeter, RuntimeOption
 from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.login.login_flow import NoWaiting, Waiting
 from wicketgate.models.provider import Provider
+from wicketgate.models.watched import WatchedModels
 from wicketgate.ports import Upstream
 from wicketgate.random_ids import random_id
 from wicketgate.storage.artifacts import StoredArtifacts
@@ -172,11 +172,11 @@ class Gate:
             always=settings.mcp.always,
         )
         # The engine, whose tools are those of the gateway's face.
-        self.models = CountedModels(monotonic)
+        self.models = WatchedModels(monotonic)
         if provider is None:
-            self._provider = make_provider(settings.model, outgoing, self.models.counted)
+            self._provider = make_provider(settings.model, outgoing, self.models)
         else:
-            self._provider = self.models.counted(model_name(settings.model), provider)
+            self._provider = self.models.watched(model_name(settings.model), provider)
         window, limits = model_window(settings.model, tokens), engine_limits(settings)
         self.engine = Engine(self._provider, self.surface, window, limits, meter, self.approvals, stands)
         detached = DetachedRuns(self.shared.limits.detached)

@@ -25,6 +25,9 @@ _TRACESTATE = "tracestate"
 _WELL_FORMED = re.compile("(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}", re.ASCII)
 _MOST_STATE_CHARS = 512
 
+TOOL_ERROR = "tool_error"
+"""The ``error.type`` if a tool reports an error in its result (conventions for MCP)."""
+
 Kind = Literal["SERVER", "CLIENT", "INTERNAL"]
 Attributes = Mapping[str, str | int | list[str]]
 
@@ -33,7 +36,7 @@ _tracer: "Tracer | None" = None
 
 
 def use_tracer(tracer: "Tracer | None") -> None:
-    """Makes all spans of this process with *tracer* from now on; None makes none."""
+    """Starts all spans of this process with *tracer*; None turns traces off."""
     global _tracer
     _tracer = tracer
 
@@ -43,13 +46,13 @@ def traces_are_on() -> bool:
 
 
 def parent_of(carrier: Mapping[str, Any]) -> str:
-    """Returns the ``traceparent`` of *carrier*, which anybody may have written; empty unless it is fit for a header."""
+    """Returns the ``traceparent`` of *carrier*; empty if it is missing or malformed, because the caller wrote it."""
     value = carrier.get(TRACEPARENT)
     return value if isinstance(value, str) and _WELL_FORMED.fullmatch(value) else ""
 
 
 class OpenSpan:
-    """A span that has begun. *traceparent* names it as the parent of others."""
+    """A started span. *traceparent* identifies it as the parent of other spans."""
 
     __slots__ = ("_span", "traceparent")
 
@@ -69,7 +72,7 @@ class OpenSpan:
         self._span.set_attributes(attributes)
 
     def end(self, error: str = "") -> None:
-        """*error* is a code or class of errors, never a message; empty if nothing failed."""
+        """Ends the span. *error* is a code or an exception class, never a message; empty if nothing failed."""
         if error:
             from opentelemetry.trace import StatusCode
 
@@ -79,7 +82,7 @@ class OpenSpan:
 
 
 def begin(name: str, kind: Kind, attributes: Attributes, carrier: Mapping[str, Any]) -> OpenSpan | None:
-    """Begins a span under the ``traceparent`` of *carrier*, otherwise a trace. Returns None if traces are off."""
+    """Starts a span below the ``traceparent`` of *carrier*, or a new trace. Returns None if traces are off."""
     if _tracer is None:
         return None
     from opentelemetry.context import Context
@@ -93,7 +96,7 @@ def begin(name: str, kind: Kind, attributes: Attributes, carrier: Mapping[str, A
 
 
 def error_of(failure: BaseException) -> str:
-    """Returns the ``error.type`` of *failure*; empty for a question and for a caller who has left."""
+    """Returns the ``error.type`` of *failure*; empty if a server asks a question or the caller has left."""
     if isinstance(failure, InputRequired | CancelledError | GeneratorExit):
         return ""
     code = getattr(failure, "code", None) if isinstance(failure, WicketgateError) else None
@@ -108,9 +111,9 @@ def traced(
     run: Callable[[CallContext], Awaitable[T]],
     conclude: Callable[[OpenSpan, T | None], str] | None = None,
 ) -> Awaitable[T]:
-    """Returns the awaitable of *run* in a span, which is the parent in the context that *run* gets.
+    """Runs *run* in a span, which is the parent of all spans in the context that *run* gets.
 
-    *conclude* completes the span at its end, with the result or with None, and returns its ``error.type``.
+    *conclude* gets the span and the result (None after a failure) and returns the ``error.type`` of the result.
     """
     return run(context) if _tracer is None else _traced(name, kind, attributes, context, run, conclude)
 
@@ -139,5 +142,5 @@ async def _traced(
 
 
 def tool_error(span: OpenSpan, result: Mapping[str, Any] | None) -> str:
-    """The ``error.type`` of a result of a tool, after the conventions for MCP."""
-    return "tool_error" if result is not None and result.get("isError") else ""
+    """Returns the ``error.type`` of a tool's result."""
+    return TOOL_ERROR if result is not None and result.get("isError") else ""

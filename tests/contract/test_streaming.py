@@ -131,7 +131,7 @@ async def test_arguments_that_json_has_no_word_for_end_the_stream_properly(heade
 @pytest.mark.parametrize("end", [[Finish("stop", Usage(-5, 0))], ProviderError("gone")])
 async def test_a_fault_behind_the_end_adds_no_second_one(end: Step) -> None:
     class Broken(NoMeter):
-        def stream_ended(self, outcome: str, usage: Usage) -> None:
+        def stream_ended(self, outcome: str) -> None:
             raise ValueError("counters only go up")
 
     async with running_service(ScriptModel([[TextDelta("x")], end])) as service:

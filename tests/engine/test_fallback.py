@@ -7,9 +7,10 @@ import pytest
 
 from tests.support.requirement import requirement
 from tests.support.script import ScriptModel, Turn, says
-from wicketgate.engine.fallback import Candidate, CountedModels, FallbackProvider, Patience, Preference
+from wicketgate.engine.fallback import Candidate, FallbackProvider, Patience, Preference
 from wicketgate.errors import ContextOverflow, EngineError, ProviderError, ProviderSilent, ProviderUnavailable
 from wicketgate.models.provider import Finish, ModelEvent, ModelRequest, TextDelta, ToolCall, Usage
+from wicketgate.models.watched import WatchedModels
 
 ASK = ModelRequest(({"role": "user", "content": "hi"},), (), "req_1")
 BUSY = [ProviderUnavailable("busy", 0.0)]
@@ -179,9 +180,9 @@ async def test_a_turn_passes_through_as_it_is() -> None:
     ],
 )
 async def test_each_turn_of_a_model_counts_once_by_how_it_ended(turn: Turn, outcome: str, first: int) -> None:
-    models = CountedModels(lambda: 0.0)
+    models = WatchedModels(lambda: 0.0)
     with suppress(Exception):
-        async for _ in models.counted("m", ScriptModel(turn)).stream(ASK):
+        async for _ in models.watched("m", ScriptModel(turn)).stream(ASK):
             pass
     counts = models.counts["m"]
     assert {each: count for each, count in counts.turns.outcomes.items() if count} == {outcome: 1}
@@ -191,8 +192,8 @@ async def test_each_turn_of_a_model_counts_once_by_how_it_ended(turn: Turn, outc
 
 @requirement("OPS-532")
 async def test_a_turn_that_its_reader_leaves_is_cancelled_and_one_never_read_is_none() -> None:
-    models = CountedModels(lambda: 0.0)
-    provider = models.counted("m", ScriptModel(says("a", "b"), [asyncio.Event()]))
+    models = WatchedModels(lambda: 0.0)
+    provider = models.watched("m", ScriptModel(says("a", "b"), [asyncio.Event()]))
     async with aclosing(provider.stream(ASK)) as stream:
         await stream.__anext__()
     waiting = asyncio.ensure_future(provider.stream(ASK).__anext__())
@@ -207,8 +208,8 @@ async def test_a_turn_that_its_reader_leaves_is_cancelled_and_one_never_read_is_
 @requirement("OPS-532")
 async def test_time_is_that_of_the_attempt_and_the_first_token_is_before_the_end() -> None:
     times = iter([10.0, 10.2, 20.0, 21.0, 50.0])
-    models = CountedModels(lambda: next(times))
-    one, other = models.counted("one", ScriptModel(BUSY)), models.counted("other", ScriptModel(says("x")))
+    models = WatchedModels(lambda: next(times))
+    one, other = models.watched("one", ScriptModel(BUSY)), models.watched("other", ScriptModel(says("x")))
     candidates = [Candidate("model one", one, 8192), Candidate("model other", other, 8192)]
     assert await text(FallbackProvider(candidates, Patience(), now=lambda: 0.0, chance=lambda: 0.0)) == "x"
     counts = models.counts["other"]

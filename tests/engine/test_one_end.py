@@ -115,7 +115,7 @@ class Counting(NoMeter):
     def __init__(self) -> None:
         self.outcomes: list[str] = []
 
-    def stream_ended(self, outcome: str, usage: Usage) -> None:
+    def stream_ended(self, outcome: str) -> None:
         self.outcomes.append(outcome)
 
 

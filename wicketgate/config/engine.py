@@ -3,7 +3,7 @@
 import logging
 import random
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from time import monotonic, time
 
@@ -22,7 +22,7 @@ from wicketgate.engine.tool_rounds import EngineLimits
 from wicketgate.engine.turn import ModelWindow
 from wicketgate.models.endpoint import ModelAddress, Timeouts
 from wicketgate.models.provider import Provider
-from wicketgate.models.traced import TracedProvider
+from wicketgate.models.watched import WatchedModels
 from wicketgate.net import Outgoing
 from wicketgate.storage.flows import StoredFlows
 from wicketgate.storage.journal import StoredJournal
@@ -38,19 +38,13 @@ from wicketgate.tokens import TokenCounter
 log = logging.getLogger("wicketgate.approvals")
 
 
-Counted = Callable[[str, Provider], Provider]
-"""Returns a provider that counts the turns of the model with this name."""
-
-
-def make_provider(
-    settings: ModelSettings, outgoing: Outgoing, counted: Counted = lambda model, provider: provider
-) -> Provider:
-    """Makes the configured model with its fallbacks. Raises ConfigError."""
+def make_provider(settings: ModelSettings, outgoing: Outgoing, models: WatchedModels | None = None) -> Provider:
+    """Makes the configured model with its fallbacks; *models* counts their turns. Raises ConfigError."""
+    models = models or WatchedModels(monotonic)
     if settings.provider == "scripted" and not settings.fallbacks:
-        stand_in = _traced(settings, _provider(settings, settings, outgoing, settings.context_tokens))
-        return counted(model_name(settings), stand_in)
+        return _watched(settings, _provider(settings, settings, outgoing, settings.context_tokens), models)
     return FallbackProvider(
-        list(_candidates(settings, outgoing, counted)),
+        list(_candidates(settings, outgoing, models)),
         Patience(settings.attempts),
         now=monotonic,
         chance=random.random,
@@ -68,19 +62,18 @@ def model_name(choice: ModelChoice) -> str:
     return choice.model or choice.provider
 
 
-def _candidates(settings: ModelSettings, outgoing: Outgoing, counted: Counted) -> Iterator[Candidate]:
+def _candidates(settings: ModelSettings, outgoing: Outgoing, models: WatchedModels) -> Iterator[Candidate]:
     for number, choice in enumerate((settings, *settings.fallbacks)):
         window = choice.context_tokens or settings.context_tokens
         # Numbered, since two may be the same model under different keys.
         name = f"model {model_name(choice)}" + (f" (fallback {number})" if number else "")
-        provider = _traced(choice, _provider(choice, settings, outgoing, window))
-        yield Candidate(name, counted(model_name(choice), provider), window)
+        yield Candidate(name, _watched(choice, _provider(choice, settings, outgoing, window), models), window)
 
 
-def _traced(choice: ModelChoice, provider: Provider) -> Provider:
-    """Adds spans, with the ``gen_ai.provider.name`` of the dialect: servers that speak another's have that one."""
-    system = {"anthropic-messages": "anthropic", "scripted": "wicketgate"}.get(choice.provider, "openai")
-    return TracedProvider(provider, system, model_name(choice))
+def _watched(choice: ModelChoice, provider: Provider, models: WatchedModels) -> Provider:
+    """Servers that speak another provider's dialect have the ``gen_ai.provider.name`` of that one."""
+    system = {"anthropic-messages": "anthropic", "openai-chat": "openai"}.get(choice.provider, "wicketgate")
+    return models.watched(model_name(choice), provider, system)
 
 
 def _provider(choice: ModelChoice, settings: ModelSettings, outgoing: Outgoing, context_tokens: int) -> Provider:

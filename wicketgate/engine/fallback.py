@@ -1,7 +1,6 @@
 """The choice of the model that answers: attempts, waits, and the models behind the first (CHAT-63).
 
-All of it ends with the first event that reached the caller: the contract has no way to take words back. The turns of
-each model are counted here, each attempt by itself (OPS-532).
+All of it ends with the first event that reached the caller: the contract has no way to take words back.
 """
 
 import asyncio
@@ -11,18 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from wicketgate.errors import ContextOverflow, EngineError, ProviderError, ProviderSilent, ProviderUnavailable
-from wicketgate.measures import LONG_BOUNDS_S, CallCounts, Durations
-from wicketgate.models.provider import (
-    Finish,
-    LateStream,
-    ModelEvent,
-    ModelRequest,
-    Provider,
-    Stream,
-    TextDelta,
-    Usage,
-    first_of,
-)
+from wicketgate.models.provider import LateStream, ModelEvent, ModelRequest, Provider, Stream, first_of
 
 log = logging.getLogger("wicketgate.model")
 
@@ -170,99 +158,3 @@ class FallbackProvider:
         """Half of it is random, so that many callers do not come back at once."""
         longest = min(_FIRST_WAIT_S * (1 << attempt), _LONGEST_WAIT_S)
         return longest * (1 + self._chance()) / 2
-
-
-_OUTCOMES = ("ok", "overflow", "silent", "unavailable", "failed", "cancelled", "fault")
-
-
-class ModelCounts:
-    """The turns of one model. *first_token* has only turns that begin with text: a call of a tool is complete when it
-    is read."""
-
-    def __init__(self) -> None:
-        self.turns = CallCounts(_OUTCOMES)
-        self.first_token = Durations(LONG_BOUNDS_S)
-        self.usage = Usage()
-
-
-class CountedModels:
-    """Counts turns by the configured names of models. *now* is in seconds."""
-
-    def __init__(self, now: Callable[[], float]) -> None:
-        self.counts: dict[str, ModelCounts] = {}
-        self._now = now
-
-    def counted(self, model: str, provider: Provider) -> Provider:
-        """Returns *provider* with its turns counted as those of *model*."""
-        return _CountedProvider(provider, self.counts.setdefault(model, ModelCounts()), self._now)
-
-
-class _CountedProvider:
-    def __init__(self, provider: Provider, counts: ModelCounts, now: Callable[[], float]) -> None:
-        self._provider = provider
-        self._counts = counts
-        self._now = now
-
-    async def aclose(self) -> None:
-        await self._provider.aclose()
-
-    def stream(self, request: ModelRequest) -> Stream[Sequence[ModelEvent]]:
-        return _CountedStream(self._provider.stream(request), self._counts, self._now)
-
-
-class _CountedStream:
-    """One turn. It counts once, from the first read until its end."""
-
-    __slots__ = ("_began", "_counts", "_now", "_open", "_stream", "_waits")
-
-    def __init__(self, stream: Stream[Sequence[ModelEvent]], counts: ModelCounts, now: Callable[[], float]) -> None:
-        self._stream = stream
-        self._counts = counts
-        self._now = now
-        self._began = 0.0
-        self._open = False
-        self._waits = True
-
-    def __aiter__(self) -> "_CountedStream":
-        return self
-
-    async def __anext__(self) -> Sequence[ModelEvent]:
-        if self._waits and not self._open:
-            self._began, self._open = self._now(), True
-        try:
-            batch = await self._stream.__anext__()
-        except BaseException as error:
-            self._end(_outcome_of(error))
-            raise
-        if batch:
-            if self._waits:
-                self._waits = False
-                if type(batch[0]) is TextDelta:
-                    self._counts.first_token.observe(self._now() - self._began)
-            if type(last := batch[-1]) is Finish:
-                self._end("ok")
-                if last.usage is not None:
-                    self._counts.usage += last.usage
-        return batch
-
-    async def aclose(self) -> None:
-        self._end("cancelled")
-        await self._stream.aclose()
-
-    def _end(self, outcome: str) -> None:
-        if self._open:
-            self._open = False
-            self._counts.turns.ended(outcome, self._now() - self._began)
-
-
-def _outcome_of(error: BaseException) -> str:
-    match error:
-        case ContextOverflow():
-            return "overflow"
-        case ProviderSilent():
-            return "silent"
-        case ProviderUnavailable():
-            return "unavailable"
-        case EngineError() | StopAsyncIteration():
-            return "failed"
-    return "fault" if isinstance(error, Exception) else "cancelled"

@@ -123,7 +123,7 @@ class Engine:
         finally:
             if span is not None:
                 _end_span(span, outcome, run.usage)
-            self._meter.stream_ended(outcome, run.usage)
+            self._meter.stream_ended(outcome)
 
 
 class _Run:

@@ -1,9 +1,9 @@
 """The record of one call, from its beginning to its end, with what happens to it in between (ACCESS-23, ACCESS-62)."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from msgspec.structs import replace
 
@@ -45,6 +45,11 @@ from wicketgate.gateway.plugin_chain import Stage
 from wicketgate.ports import Approver, CallContext, CallMarks, PendingCall
 from wicketgate.random_ids import random_id
 from wicketgate.results.firewall import is_bulky
+from wicketgate.tracing import TOOL_ERROR, OpenSpan, traced
+
+T = TypeVar("T")
+
+_SPAN_ATTRIBUTES = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.type": "extension"}
 
 _MAX_ID = 300
 """A caller may ask for any text as an id."""
@@ -107,6 +112,17 @@ class AuditedCall:
         other = AuditedCall(self._auditor, operation, self._context, self._now, self.tool_id, self._watch)
         other.server = self.server
         return other
+
+    def traced(self, context: CallContext, run: Callable[[CallContext], Awaitable[T]]) -> Awaitable[T]:
+        """Returns the awaitable of *run* in the span of this call (OPS-540)."""
+        return traced("execute_tool", "INTERNAL", _SPAN_ATTRIBUTES, context, run, self._conclude_span)
+
+    def _conclude_span(self, span: OpenSpan, result: object) -> str:
+        # Only a tool that the catalog has: a caller may ask for any text as an id.
+        if self.server:
+            span.rename(f"execute_tool {self.tool_id}")
+            span.note({"gen_ai.tool.name": self.tool_id})
+        return TOOL_ERROR if self.tool_error else ""
 
     async def note_arguments(self, arguments: Mapping[str, Any]) -> None:
         """Note the digest of the arguments that would be sent."""

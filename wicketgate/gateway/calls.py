@@ -57,7 +57,6 @@ from wicketgate.plugin_api import Request
 from wicketgate.ports import TOOL_CHANGED, Approver, CallContext, PendingCall, PerUser, own_approver
 from wicketgate.results.firewall import is_bulky
 from wicketgate.schemas.validation import is_bulky_json
-from wicketgate.tracing import OpenSpan, tool_error, traced
 
 log = logging.getLogger("wicketgate.calls")
 
@@ -154,7 +153,7 @@ class Calls:
             error.retryable = member.supervised
             raise error from None
 
-    def call(
+    async def call(
         self,
         snapshot: Snapshot,
         access: AccessPolicy,
@@ -165,23 +164,8 @@ class Calls:
         *,
         dry_run: bool = False,
         for_app: bool = False,
-    ) -> Awaitable[CalledTool | DryRun]:
-        """Raises as ``ProxyRuntime.execute``."""
-        run = partial(self._call, snapshot, access, tool_id, args, note=note, dry_run=dry_run, for_app=for_app)
-        return traced("execute_tool", "INTERNAL", _SPAN_ATTRIBUTES, context, run, partial(_conclude, note))
-
-    async def _call(
-        self,
-        snapshot: Snapshot,
-        access: AccessPolicy,
-        tool_id: str,
-        args: object,
-        context: CallContext,
-        *,
-        note: AuditedCall,
-        dry_run: bool,
-        for_app: bool,
     ) -> CalledTool | DryRun:
+        """Raises as ``ProxyRuntime.execute``."""
         identity = context.identity
         # Look-up: a tool that this caller may not see does not exist.
         try:
@@ -477,17 +461,6 @@ class Calls:
         except SkillChanged:
             self._stale(item.server)
             raise
-
-
-_SPAN_ATTRIBUTES = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.type": "extension"}
-
-
-def _conclude(note: AuditedCall, span: OpenSpan, result: CalledTool | DryRun | None) -> str:
-    """Names the tool, if the catalog has it: a caller may ask for any text as an id."""
-    if note.server:
-        span.rename(f"execute_tool {note.tool_id}")
-        span.note({"gen_ai.tool.name": note.tool_id})
-    return tool_error(span, result.result) if isinstance(result, CalledTool) else ""
 
 
 async def _noted(

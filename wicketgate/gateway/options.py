@@ -25,7 +25,6 @@ from wicketgate.gateway.plugin_chain import PluginChain
 from wicketgate.gateway.questions import PageRules
 from wicketgate.gateway.running_calls import RunningLimits
 from wicketgate.login.login_flow import NoWaiting, Waiting
-from wicketgate.models.provider import Usage
 from wicketgate.ports import Approver, ArtifactStore, CallContext, LearnedStore, own_approver
 from wicketgate.storage.artifacts import StoredArtifacts
 from wicketgate.storage.learned_words import StoredLearnedWords
@@ -50,7 +49,7 @@ class TokenCost:
 class Meter(Protocol):
     """Counts; must not fail and must not wait."""
 
-    def stream_ended(self, outcome: str, usage: Usage) -> None:
+    def stream_ended(self, outcome: str) -> None:
         """One chat stream. *outcome* is the finish reason of ``done``, the code of ``error``, or ``disconnected``."""
         ...
 
@@ -60,7 +59,7 @@ class Meter(Protocol):
 
 
 class NoMeter:
-    def stream_ended(self, outcome: str, usage: Usage) -> None:
+    def stream_ended(self, outcome: str) -> None:
         pass
 
     def meta_tool(self, tool: str, outcome: str, seconds: float, cost: TokenCost) -> None:

@@ -8,6 +8,7 @@ archived for its owner, and viewed in parts (EXEC-28, EXEC-29). Browses are answ
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from wicketgate.access.identity import Identity
@@ -283,7 +284,8 @@ class ProxyRuntime:
         """
         async with self._audited("execute", context, tool_id) as note:
             await self.first_logins.before_call(tool_id, context, note)
-            called = await self._calls.call(*self._in_force(), tool_id, args, context, note, dry_run=dry_run)
+            run = partial(self._calls.call, *self._in_force(), tool_id, args, note=note, dry_run=dry_run)
+            called = await note.traced(context, run)
             if isinstance(called, DryRun):
                 return called
             if show is not None:
@@ -300,7 +302,8 @@ class ProxyRuntime:
         faces that show results as they are (FACE-20). *for_app*: the tool may be one that only apps use."""
         async with self._audited("execute", context, tool_id) as note:
             await self.first_logins.before_call(tool_id, context, note)
-            called = await self._calls.call(*self._in_force(), tool_id, args, context, note, for_app=for_app)
+            run = partial(self._calls.call, *self._in_force(), tool_id, args, note=note, for_app=for_app)
+            called = await note.traced(context, run)
             assert isinstance(called, CalledTool)
             self._note_run(called, context)
             return called.result

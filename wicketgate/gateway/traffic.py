@@ -14,7 +14,6 @@ import msgspec
 
 from wicketgate.gateway.audit import AuditRecord
 from wicketgate.gateway.options import Meter, TokenCost
-from wicketgate.models.provider import Usage
 
 MOST_RECORDS = 10_000
 _MOST_TOOLS = 20_000
@@ -156,8 +155,8 @@ class _Metered:
         self._traffic = traffic
         self._meter = meter
 
-    def stream_ended(self, outcome: str, usage: Usage) -> None:
-        self._meter.stream_ended(outcome, usage)
+    def stream_ended(self, outcome: str) -> None:
+        self._meter.stream_ended(outcome)
 
     def meta_tool(self, tool: str, outcome: str, seconds: float, cost: TokenCost) -> None:
         self._meter.meta_tool(tool, outcome, seconds, cost)

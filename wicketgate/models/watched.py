@@ -1,0 +1,137 @@
+"""The turns of each model, counted (OPS-532) and traced (OPS-540): every attempt by itself, for all providers alike."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from wicketgate.errors import ContextOverflow, EngineError, ProviderSilent, ProviderUnavailable
+from wicketgate.measures import LONG_BOUNDS_S, CallCounts, Durations
+from wicketgate.models.provider import Finish, ModelEvent, ModelRequest, Provider, Stream, TextDelta, Usage
+from wicketgate.tracing import TRACEPARENT, Attributes, OpenSpan, begin, error_of
+
+_OUTCOMES = ("ok", "overflow", "silent", "unavailable", "failed", "cancelled", "fault")
+
+
+class ModelCounts:
+    """Counts the turns of one model. *first_token* covers only turns that begin with text, because a tool call arrives
+    complete."""
+
+    def __init__(self) -> None:
+        self.turns = CallCounts(_OUTCOMES)
+        self.first_token = Durations(LONG_BOUNDS_S)
+        self.usage = Usage()
+
+
+class WatchedModels:
+    """Counts turns by the configured names of models. *now* is in seconds."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self.counts: dict[str, ModelCounts] = {}
+        self._now = now
+
+    def watched(self, model: str, provider: Provider, system: str = "wicketgate") -> Provider:
+        """Returns *provider* with its turns counted and traced as those of *model*. *system* is its
+        ``gen_ai.provider.name``."""
+        return _WatchedProvider(provider, model, system, self.counts.setdefault(model, ModelCounts()), self._now)
+
+
+class _WatchedProvider:
+    def __init__(
+        self, provider: Provider, model: str, system: str, counts: ModelCounts, now: Callable[[], float]
+    ) -> None:
+        self._provider = provider
+        self._counts = counts
+        self._now = now
+        self._name = f"chat {model}"
+        self._attributes: Attributes = {
+            "gen_ai.operation.name": "chat",
+            "gen_ai.provider.name": system,
+            "gen_ai.request.model": model,
+        }
+
+    async def aclose(self) -> None:
+        await self._provider.aclose()
+
+    def stream(self, request: ModelRequest) -> Stream[Sequence[ModelEvent]]:
+        span = begin(self._name, "CLIENT", self._attributes, {TRACEPARENT: request.traceparent})
+        if span is not None:
+            request = replace(request, traceparent=span.traceparent)
+        return _WatchedTurn(self._provider.stream(request), self._counts, self._now, span)
+
+
+class _WatchedTurn:
+    """One turn. It is counted once, from the first read until its end; its span ends with it."""
+
+    __slots__ = ("_began", "_counts", "_now", "_open", "_span", "_stream", "_waits")
+
+    def __init__(
+        self,
+        stream: Stream[Sequence[ModelEvent]],
+        counts: ModelCounts,
+        now: Callable[[], float],
+        span: OpenSpan | None,
+    ) -> None:
+        self._stream = stream
+        self._counts = counts
+        self._now = now
+        self._span = span
+        self._began = 0.0
+        self._open = False
+        self._waits = True
+
+    def __aiter__(self) -> "_WatchedTurn":
+        return self
+
+    async def __anext__(self) -> Sequence[ModelEvent]:
+        if self._waits and not self._open:
+            self._began, self._open = self._now(), True
+        try:
+            batch = await self._stream.__anext__()
+        except BaseException as error:
+            self._end(_outcome_of(error), "" if isinstance(error, StopAsyncIteration) else error_of(error))
+            raise
+        if batch:
+            if self._waits:
+                self._waits = False
+                if type(batch[0]) is TextDelta:
+                    self._counts.first_token.observe(self._now() - self._began)
+            if type(last := batch[-1]) is Finish:
+                if self._span is not None:
+                    self._span.note(_noted(last))
+                self._end("ok")
+                if last.usage is not None:
+                    self._counts.usage += last.usage
+        return batch
+
+    async def aclose(self) -> None:
+        self._end("cancelled")
+        await self._stream.aclose()
+
+    def _end(self, outcome: str, error: str = "") -> None:
+        if self._open:
+            self._open = False
+            self._counts.turns.ended(outcome, self._now() - self._began)
+        span, self._span = self._span, None
+        if span is not None:
+            span.end(error)
+
+
+def _noted(finish: Finish) -> Attributes:
+    noted: dict[str, str | int | list[str]] = {"gen_ai.response.finish_reasons": [finish.reason]}
+    if (usage := finish.usage) is not None:
+        noted["gen_ai.usage.input_tokens"] = usage.prompt_tokens
+        noted["gen_ai.usage.output_tokens"] = usage.completion_tokens
+        noted["gen_ai.usage.cache_read.input_tokens"] = usage.cached_tokens
+    return noted
+
+
+def _outcome_of(error: BaseException) -> str:
+    match error:
+        case ContextOverflow():
+            return "overflow"
+        case ProviderSilent():
+            return "silent"
+        case ProviderUnavailable():
+            return "unavailable"
+        case EngineError() | StopAsyncIteration():
+            return "failed"
+    return "fault" if isinstance(error, Exception) else "cancelled"
