@@ -38,7 +38,7 @@ _SECTIONS = {
     "Clients and servers": ("connect", "import", "mcp"),
     "Logins": ("login", "logout", "connections"),
     "Try": ("browse", "execute", "view", "chat", "explain"),
-    "Keep": ("approvals", "lock", "words", "learned", "key"),
+    "Keep": ("approvals", "report", "lock", "words", "learned", "key"),
     "Contracts": ("conform", "openapi", "schema"),
     "This command": ("completion", "version"),
 }
@@ -53,6 +53,7 @@ _MODULES = {
     "schema": ".init:schema",
     "conform": "..conform.command:conform",
     "approvals": ".approvals:approvals",
+    "report": ".report:report",
     "connect": ".connect:connect",
     "import": ".import_servers:import_command",
     "browse": ".terminal:browse",

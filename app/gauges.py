@@ -14,6 +14,7 @@ from app.telemetry import SpanCounts
 from wicketgate.access.identity import KeyLife
 from wicketgate.access.shares import ShareCounts
 from wicketgate.fleet.member import MemberState
+from wicketgate.gateway.spending import UNIT
 from wicketgate.login.login_flow import LoginCounts
 from wicketgate.measures import CallCounts, Durations
 from wicketgate.models.watched import ModelCounts
@@ -25,7 +26,7 @@ class Gauges:
     """Values that are read at a scrape. *tools*: in force, by upstream. Those of the audit log: by sink. *keys*: by
     id. *models*: by their configured names. *connections*: of the port; None under another server. *learned*: the
     executions that taught which words lead to a tool; *lessons_dropped*: those that no store has.
-    *approvals_waiting*: those of all processes; None if they cannot be read."""
+    *approvals_waiting*: those of all processes; None if they cannot be read. *budgets*: checks by outcome."""
 
     upstreams: Mapping[str, MemberState]
     tools: Mapping[str, int]
@@ -42,6 +43,7 @@ class Gauges:
     spans: SpanCounts = field(default_factory=SpanCounts)
     models: Mapping[str, ModelCounts] = field(default_factory=dict)
     approvals_waiting: int | None = None
+    budgets: Mapping[str, int] = field(default_factory=dict)
 
 
 class GaugeCollector(Collector):
@@ -65,6 +67,8 @@ class GaugeCollector(Collector):
         yield _counter("lessons_dropped", dropped, [], [((), gauges.lessons_dropped)])
         waiting = "Calls that wait for an approval, at all processes of the store."
         yield _gauge("approvals_waiting", waiting, [], [((), gauges.approvals_waiting)])
+        checks = "Checks of budgets at the begin of a chat: within 80 %, warned, refused."
+        yield _counter("budget_checks", checks, ["outcome"], _each(gauges.budgets))
         if gauges.connections is not None:
             yield from _of_connections(gauges.connections)
         spans = {"ended": gauges.spans.ended, "sent": gauges.spans.sent, "failed": gauges.spans.failed}
@@ -188,6 +192,8 @@ def _of_models(models: Mapping[str, ModelCounts]) -> Iterable[Metric]:
         for kind, counted in _TOKEN_KINDS.items()
     )
     yield _counter("model_tokens", words, ["model", "kind"], tokens)
+    costs = (((name,), each.usage.cost / UNIT) for name, each in models.items())
+    yield _counter("model_cost", "What the turns cost, in the currency of the prices.", ["model"], costs)
 
 
 _UPSTREAM_GAUGES: Sequence[tuple[str, str, Callable[[MemberState], float | None]]] = (

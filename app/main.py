@@ -53,6 +53,7 @@ from routers.login_tries import LoginTries
 from routers.openapi import publish_openapi
 from routers.operations import operations_router
 from routers.refusals import refusal_of, refuse_in_one_shape
+from routers.spending import spending_router
 from wicketgate.access.identity import HashedKey
 from wicketgate.config.settings import LOOPBACK_HOSTS, Settings
 from wicketgate.config.settings_file import find_config, load_settings, log_configuration, settings_from
@@ -283,8 +284,8 @@ def _add_paths(
         connections_router(gate.logins.accounts),
     ]
     feed = None if console is None else Feed(gate)
-    # Without pages too: an approver decides from a terminal or a program.
-    routers.append(approvals_router(gate, feed))
+    # Without pages too: an approver decides, and an operator counts, from a terminal or a program.
+    routers += [approvals_router(gate, feed), spending_router(gate)]
     if feed is not None:
         routers += [console_router(gate, feed, heartbeat_s), sign_in_router(sign_in)]
         routers.append(console_tools_router(gate))
@@ -358,6 +359,7 @@ def _gauges(gate: Gate, doors: McpDoors, connections: ConnectionCounts | None, s
         spans=spans,
         models=gate.models.counts,
         approvals_waiting=gate.approvals.seen_waiting,
+        budgets=gate.spending.checks,
     )
 
 

@@ -34,7 +34,7 @@ from wicketgate.engine.journal import JournalAway
 from wicketgate.engine.keyed_runs import KeyedRuns, Resumption
 from wicketgate.engine.limits import Place, StreamLimit
 from wicketgate.engine.loop import Engine
-from wicketgate.errors import ProviderError
+from wicketgate.errors import NotAdmitted, ProviderError, RateLimited
 from wicketgate.log_text import CORRELATION_ID, HEADER, correlation_id
 from wicketgate.ports import CallContext, source_of
 from wicketgate.travelling_meta import travelling
@@ -44,6 +44,8 @@ log = logging.getLogger("wicketgate.engine")
 KEY = "Idempotency-Key"
 LAST_EVENT_ID = "Last-Event-ID"
 ON_DISCONNECT = "X-On-Disconnect"
+BUDGET = "Wicketgate-Budget"
+"""Warns of a budget of which 80 % is spent (OPS-554)."""
 
 CHOICES = ("cancel", "continue")
 
@@ -77,14 +79,20 @@ def chat_endpoint(
                 return _unavailable()
             correlation_id.set(chat_request.metadata.correlation_id)
             request.scope["state"]["correlation_id"] = chat_request.metadata.correlation_id
+            warning = ""
+            if resumed is None or await keyed.begins(identity, resumed):
+                warning = await engine.admit(identity)
             # A run that its client can resume.
             if resumed is not None:
                 source, meta = source_of(request.scope), travelling(None, request.headers)
                 reader = await keyed.open(chat_request, identity, resumed, source, meta)
                 ends_itself = reader.ends_with_run and identity.expires_at is None
                 _hand_over(request, None if ends_itself else reader.revoke)
-                return EventStream(
-                    reader.pieces(), heartbeat_s=heartbeat_s, on_leave=reader.disconnect, on_end=reader.aclose
+                return _warning(
+                    EventStream(
+                        reader.pieces(), heartbeat_s=heartbeat_s, on_leave=reader.disconnect, on_end=reader.aclose
+                    ),
+                    warning,
                 )
             # A run of this connection alone.
             place = await streams.enter(identity)
@@ -94,6 +102,11 @@ def chat_endpoint(
             return refuse(413, "payload_too_large", str(error))
         except ShareRefused as refused:
             return _full(refused)
+        except RateLimited as error:
+            headers = {"Retry-After": str(error.details["retry_after_s"])} if error.details else {}
+            return refuse(429, "rate_limited", str(error), headers=headers)
+        except NotAdmitted as error:
+            return _unavailable(str(error))
         except JournalAway:
             # Its store has said so, once and with the reason.
             return _unavailable("The store of this service is unavailable, which a chat with an Idempotency-Key needs")
@@ -102,12 +115,15 @@ def chat_endpoint(
         meta = travelling(None, request.headers)
         context = call_context(chat_request, identity, source_of(request.scope), meta)
         at_once = PiecesAtOnce(request.scope)
-        return EventStream(
-            _pieces(engine, chat_request, context, place, at_once),
-            heartbeat_s=heartbeat_s,
-            on_leave=partial(place.interruption.request, "disconnected"),
-            on_end=partial(_leave, place),
-            at_once=at_once,
+        return _warning(
+            EventStream(
+                _pieces(engine, chat_request, context, place, at_once),
+                heartbeat_s=heartbeat_s,
+                on_leave=partial(place.interruption.request, "disconnected"),
+                on_end=partial(_leave, place),
+                at_once=at_once,
+            ),
+            warning,
         )
 
     async def serve(scope: Scope, receive: Receive, send: Send) -> None:
@@ -154,6 +170,12 @@ def _hand_over(request: Request, revoke: Callable[[], None] | None) -> None:
         use.finish()
     else:
         use.kind, use.end = "streams", revoke
+
+
+def _warning(response: EventStream, warning: str) -> EventStream:
+    if warning:
+        response.headers[BUDGET] = warning
+    return response
 
 
 async def _leave(place: Place) -> None:

@@ -18,7 +18,7 @@ from fastapi.routing import APIRoute
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core.core_schema import WithDefaultSchema
 
-from routers.engine import CHOICES, KEY, LAST_EVENT_ID, ON_DISCONNECT
+from routers.engine import BUDGET, CHOICES, KEY, LAST_EVENT_ID, ON_DISCONNECT
 from routers.engine import PATH as CHAT_PATH
 from routers.json_bodies import TEXT
 from wicketgate.engine.contract import ChatRequest
@@ -176,6 +176,7 @@ _TAGS = [
     {"name": "chat", "description": "Conversations, with the tools run by the service."},
     {"name": "operations", "description": "Tools found, described and run by the caller."},
     {"name": "approvals", "description": "Calls that wait for a decision, and the decisions."},
+    {"name": "spending", "description": "What was used, and what it cost."},
     {"name": "connections", "description": "Accounts that callers have connected at tool servers."},
     {"name": "health", "description": "Whether the process lives, and whether it can serve."},
 ]
@@ -217,6 +218,11 @@ _EVENT_DATA: dict[str, Any] = {
                     **_TOKENS,
                     "description": "Likewise: what all tool definitions and raw results would have taken.",
                 },
+                "cost": {
+                    "type": "number",
+                    "minimum": 0,
+                    "description": "If prices are configured, in their currency: of model and tools.",
+                },
             },
             "required": ["prompt_tokens", "completion_tokens"],
         },
@@ -251,13 +257,18 @@ _CHAT: dict[str, Any] = {
     "responses": {
         "200": {
             "description": "The stream.",
-            "headers": {HEADER: {"schema": {"type": "string"}, "description": "metadata.correlation_id"}},
+            "headers": {
+                HEADER: {"schema": {"type": "string"}, "description": "metadata.correlation_id"},
+                BUDGET: {"schema": {"type": "string"}, "description": "Budgets of which 80 % is spent."},
+            },
             "content": {"text/event-stream": {"schema": _ref("ChatEventData")}},
         },
         "400": _refusal("The body breaks the contract; nothing was started."),
         "401": _refusal("No credential, or one that is not valid."),
         "413": _refusal("The body is larger than the deployment allows."),
-        "429": _refusal("The actor has as many streams open as it may have; try again."),
+        "429": _refusal(
+            "The actor has as many streams open as it may have, or a budget of it is used up; Retry-After."
+        ),
         "503": _refusal("Starting, draining, or at the limit of concurrent streams; try again."),
     },
 }

@@ -61,6 +61,7 @@ async def test_the_console_has_a_document_of_its_own_where_it_is_served() -> Non
     assert [path for path in public["paths"] if path.startswith("/console/")] == [
         "/console/api/approvals",
         "/console/api/approvals/{id}",
+        "/console/api/spending",
     ]
     assert all(path.startswith("/console/api/") for path in console["paths"])
     assert "GateMap" in console["components"]["schemas"]

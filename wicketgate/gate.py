@@ -22,6 +22,7 @@ from wicketgate.config.engine import (
     make_provider,
     model_name,
     model_window,
+    prices_of,
     reseal,
 )
 from wicketgate.config.plugins import make_plugin_chain
@@ -44,6 +45,7 @@ from wicketgate.gate_parts import GateKeys, Records, SharedState
 from wicketgate.gateway.lifecycle import Lifecycle
 from wicketgate.gateway.options import HeapKeeper, Meter, NoMeter, RuntimeOptions
 from wicketgate.gateway.runtime import ProxyRuntime
+from wicketgate.gateway.spending import Spending
 from wicketgate.login.login_flow import NoWaiting, Waiting
 from wicketgate.models.provider import Provider
 from wicketgate.models.watched import WatchedModels
@@ -54,6 +56,7 @@ from wicketgate.storage.calls import StoredCalls
 from wicketgate.storage.flows import StoredFlows
 from wicketgate.storage.learned_words import StoredLearnedWords
 from wicketgate.storage.quotas import StoredQuotas
+from wicketgate.storage.spending import StoredLedger
 from wicketgate.task_end import end_tasks
 from wicketgate.tokens import shipped_token_counter
 
@@ -132,6 +135,8 @@ class Gate:
         given = [*(upstreams or ()), *own_functions(tools, settings)]
         self.fleet = MultiplexUpstream([*members, *map(guarded, given)])
         kept = settings.storage
+        self.ledger = StoredLedger(store, measures.fail)
+        self.spending = Spending(self.ledger, settings.spending_rules(), clock)
         self.runtime = ProxyRuntime(
             self.fleet,
             RuntimeOptions(
@@ -153,6 +158,7 @@ class Gate:
                 approver=self.approvals.approver_of,
                 waiting=self.logins.waiting or NoWaiting(),
                 flows=StoredFlows(store),
+                spending=self.spending,
             ),
             cache_stable=settings.mcp.cache_stable,
         )
@@ -176,9 +182,10 @@ class Gate:
         if provider is None:
             self._provider = make_provider(settings.model, outgoing, self.models)
         else:
-            self._provider = self.models.watched(model_name(settings.model), provider)
+            name, prices = model_name(settings.model), prices_of(settings.model)
+            self._provider = self.models.watched(name, provider, prices=prices)
         window, limits = model_window(settings.model, tokens), engine_limits(settings)
-        self.engine = Engine(self._provider, self.surface, window, limits, meter, self.approvals, stands)
+        self.engine = Engine(self._provider, self.surface, window, limits, meter, self.approvals, stands, self.spending)
         detached = DetachedRuns(self.shared.limits.detached)
         self.streams = StreamLimit(self.shared.limits.chat, detached.give_way)
         self.keyed = make_keyed_runs(
@@ -211,7 +218,7 @@ class Gate:
         self._entered = True
         async with AsyncExitStack() as stack:
             # Entered first, these end last: the end of every other part can still be recorded.
-            for part in (self.records, self.shared, self.keys, self.logins):
+            for part in (self.records, self.shared, self.keys, self.logins, self.ledger):
                 await stack.enter_async_context(part.running())
             for closes in (self.shared.limits, self.approvals, self._provider):
                 stack.push_async_callback(closes.aclose)
@@ -286,6 +293,7 @@ class Gate:
         self.engine.limits = engine_limits(settings)
         reseal(self.shared.seal, self.approvals, settings.auth)
         self.logins.put_in_force(settings)
+        self.spending.use(settings.spending_rules())
         if self.records.auditor is not None:
             self.records.auditor.use_key(settings.auth.digest_key)
 

@@ -125,11 +125,11 @@ MISTAKES: dict[str, str] = {
     "a: 1\n---\nb: 2": "In the configuration file FILE, line 2, column 1: a second document",
     "server:\n  port\n": "server: must be a section with keys",
     "server: {port: 1}\u0001": "In the configuration file FILE, line 1, column 18: not valid YAML: a control character",
-    "model: {sk-proj-abcdefghijklmnopqrstuvwxyz0123456789ABCDEF: x}": "model.[redacted]: unknown key; known here: provider, base_url, model, api_key, context_tokens, max_tokens, dialect, extra, answer_tokens, first_event_timeout_s, idle_timeout_s, stall_timeout_s, attempts, fallbacks",
+    "model: {sk-proj-abcdefghijklmnopqrstuvwxyz0123456789ABCDEF: x}": "model.[redacted]: unknown key; known here: provider, base_url, model, api_key, context_tokens, max_tokens, dialect, extra, prices, answer_tokens, first_event_timeout_s, idle_timeout_s, stall_timeout_s, attempts, fallbacks",
     "model: {provider: scripted, fallbacks: [{provider: scripted}]}": "model.fallbacks[0].provider: must be openai-chat or anthropic-messages",
     "a: 1\n b: 2": "In the configuration file FILE, line 2, column 3: not valid YAML: this line is not indented as the one before it, or that one lacks its ': '",
     "mcpservers: {a: {command: x}}": "mcpservers: unknown key; did you mean mcpServers?",
-    "catalog: {}": "catalog: unknown key; known here: server, auth, model, engine, mcp, tasks, browse, network, storage, quota, pins, plugins, access, access_default, flow, upstreams, mcpServers",
+    "catalog: {}": "catalog: unknown key; known here: server, auth, model, engine, mcp, tasks, browse, network, storage, quota, spending, pins, plugins, access, access_default, flow, upstreams, mcpServers",
     "upstreams: [{name: a, command: x, env: {TOKEN: [hush]}}]": "upstreams[0].env.TOKEN: must be one text",
     "from_file: x": "from_file: unknown key",
 }
@@ -164,7 +164,7 @@ OF_VARIABLES: list[tuple[str, dict[str, str], str]] = [
     (
         "",
         {"WICKETGATE_HOME": "/x"},
-        "WICKETGATE_HOME: home: unknown key; every variable that begins with WICKETGATE_ is a setting; known here: server, auth, model, engine, mcp, tasks, browse, network, storage, quota, pins, plugins, access, access_default, flow, upstreams, mcpServers",
+        "WICKETGATE_HOME: home: unknown key; every variable that begins with WICKETGATE_ is a setting; known here: server, auth, model, engine, mcp, tasks, browse, network, storage, quota, spending, pins, plugins, access, access_default, flow, upstreams, mcpServers",
     ),
 ]
 

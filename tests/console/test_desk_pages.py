@@ -145,3 +145,46 @@ async def test_what_is_held_back_is_found_from_its_server_and_accepted(browser: 
         assert record["tool_id"] == "shop:pay_bill"
         await tab.close(None)
         assert tab.faults == []
+
+
+@requirement("OPS-555")
+async def test_what_was_spent_is_a_chart_and_a_table(tab: Tab) -> None:
+    days = [{"day": f"2026-11-{day}", "cost": day / 4} for day in range(10, 20)]
+    row = {
+        "turns": 3,
+        "calls": 12,
+        "prompt_tokens": 5_000,
+        "cached_tokens": 40,
+        "completion_tokens": 600,
+        "cost": 36.25,
+    }
+    asked: list[str] = []
+
+    async def told(route: Route) -> None:
+        asked.append(route.request.url.partition("?")[2].partition("&")[0])
+        found = {
+            "by": "actor",
+            "since": "2026-11-10",
+            "priced": True,
+            "rows": [{"name": "<b>ann</b>", **row}],
+            "days": days,
+        }
+        await route.fulfill(body=json.dumps(found), content_type="application/json")
+
+    page = await tab.open("spending")
+    await expect(page.locator(".lede")).to_contain_text("counted by the providers")
+    await tab.route(page, "**/console/api/spending**", told)
+    await page.get_by_label("Sums by").select_option("model")
+    await expect(page.locator("td .nm")).to_have_text("<b>ann</b>")
+    await expect(page.locator("tbody td").last).to_have_text("36.25")
+    await expect(page.locator(".days rect")).to_have_count(10)
+    await expect(page.locator(".days rect title").last).to_have_text("2026-11-19: 4.75")
+    assert asked == ["by=model"]
+    assert "by=model" in page.url
+
+
+@requirement("OPS-555")
+async def test_spending_is_not_for_readers_without_the_right(tab: Tab) -> None:
+    page = await tab.open("gate", key=READER)
+    await expect(page.get_by_role("link", name="Calls")).to_be_visible()
+    await expect(page.get_by_role("link", name="Spending")).to_have_count(0)

@@ -22,7 +22,7 @@ from wicketgate.engine.tool_rounds import EngineLimits
 from wicketgate.engine.turn import ModelWindow
 from wicketgate.models.endpoint import ModelAddress, Timeouts
 from wicketgate.models.provider import Provider
-from wicketgate.models.watched import WatchedModels
+from wicketgate.models.watched import ModelPrices, WatchedModels
 from wicketgate.net import Outgoing
 from wicketgate.storage.flows import StoredFlows
 from wicketgate.storage.journal import StoredJournal
@@ -73,7 +73,11 @@ def _candidates(settings: ModelSettings, outgoing: Outgoing, models: WatchedMode
 def _watched(choice: ModelChoice, provider: Provider, models: WatchedModels) -> Provider:
     """Servers that speak another provider's dialect have the ``gen_ai.provider.name`` of that one."""
     system = {"anthropic-messages": "anthropic", "openai-chat": "openai"}.get(choice.provider, "wicketgate")
-    return models.watched(model_name(choice), provider, system)
+    return models.watched(model_name(choice), provider, system, prices_of(choice))
+
+
+def prices_of(choice: ModelChoice) -> ModelPrices | None:
+    return None if choice.prices is None else choice.prices.made()
 
 
 def _provider(choice: ModelChoice, settings: ModelSettings, outgoing: Outgoing, context_tokens: int) -> Provider:

@@ -16,7 +16,7 @@ from wicketgate.config.client_entries import MCP_SERVERS, Loc, legal_name
 from wicketgate.config.settings.base import SECTION, WORD
 from wicketgate.log_text import Redactor
 
-_MOST_KEYS = 14
+_MOST_KEYS = 15
 _redact = Redactor()
 _HASH_DIGITS = 64
 

@@ -1,8 +1,9 @@
 """Reads the configuration again while the service runs, and puts it in force (OPS-7 to OPS-9).
 
 ``Reloader`` decides when to read: on request, or when the file has changed. ``Applied`` holds the settings in force and
-exchanges them in one step, or leaves everything as it was. Upstreams, their policies, quotas, access rules and flow,
-pins, words of tools, keys and the log level change at once; everything else is logged as waiting for a restart.
+exchanges them in one step, or leaves everything as it was. Upstreams, their policies, quotas, spending, access rules
+and flow, pins, words of tools, keys and the log level change at once; everything else is logged as waiting for a
+restart.
 """
 
 import asyncio
@@ -28,7 +29,18 @@ log = logging.getLogger("wicketgate.configuration")
 
 _LOOK_EVERY_S = 0.5
 
-_LIVE_SECTIONS = ("upstreams", "quota", "access", "access_default", "flow", "auth", "pins", "browse", "from_variables")
+_LIVE_SECTIONS = (
+    "upstreams",
+    "quota",
+    "access",
+    "access_default",
+    "flow",
+    "auth",
+    "pins",
+    "browse",
+    "spending",
+    "from_variables",
+)
 _LIVE = {*_LIVE_SECTIONS, "server.log_level"}
 
 MakeMember = Callable[[UpstreamSettings], Member]

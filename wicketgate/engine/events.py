@@ -7,6 +7,7 @@ from json.encoder import encode_basestring_ascii
 from typing import Any, ClassVar, Literal
 
 from wicketgate.gateway.options import TokenCost
+from wicketgate.gateway.spending import UNIT
 from wicketgate.models.provider import TextDelta, Usage
 
 DoneReason = Literal[
@@ -58,18 +59,25 @@ class Done:
     """The end. *usage* sums every model call of the stream; 0/0 if the provider never reported it.
 
     Streams that ran tools also report estimates of the tokens that the meta-tools gave the model, and of those that it
-    would have been given without a gateway (``usage.tool_tokens``, ``usage.naive_tool_tokens``).
+    would have been given without a gateway (``usage.tool_tokens``, ``usage.naive_tool_tokens``). With *priced*,
+    ``usage.cost`` is the cost of model and tools in the currency of the prices.
     """
 
     name: ClassVar = "done"
     finish_reason: DoneReason
     usage: Usage
     cost: TokenCost = field(default_factory=TokenCost)
+    priced: bool = False
 
     def data(self) -> dict[str, Any]:
-        usage = {"prompt_tokens": self.usage.prompt_tokens, "completion_tokens": self.usage.completion_tokens}
+        usage: dict[str, float] = {
+            "prompt_tokens": self.usage.prompt_tokens,
+            "completion_tokens": self.usage.completion_tokens,
+        }
         if self.cost.shown:
             usage |= {"tool_tokens": self.cost.shown, "naive_tool_tokens": self.cost.naive}
+        if self.priced:
+            usage["cost"] = (self.usage.cost + self.cost.price) / UNIT
         return {"finish_reason": self.finish_reason, "usage": usage}
 
 

@@ -209,6 +209,10 @@ class KeyedRuns:
         own = claim.mine or (name in self._running and place.identity.key_id == identity.key_id)
         return RunReader(claim.run_id, follower, place, held, own)
 
+    async def begins(self, identity: Identity, resumption: Resumption) -> bool:
+        """Returns true if there is no run of this key yet. Raises JournalAway."""
+        return resumption.last_event_id is None and await self._journal.find(_name(identity, resumption.key)) is None
+
     async def take_over(self, standing: Standing = always_good) -> None:
         """Go on with the runs that other processes have left, until cancelled. *standing* is asked for the identity of
         each: without it the run ends with ``done`` (cancelled)."""

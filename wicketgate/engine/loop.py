@@ -22,6 +22,7 @@ from wicketgate.engine.turn import MAX_TEXT_CHARS, ModelWindow, Turn
 from wicketgate.errors import EngineError, OutOfOrder, ProviderError, ToolError
 from wicketgate.faces.surface import ModelSurface
 from wicketgate.gateway.options import Meter, NoMeter
+from wicketgate.gateway.spending import Spending
 from wicketgate.heavy_work import run_queued
 from wicketgate.models.provider import Message, ModelRequest, ModelTool, Provider, TakeText, Usage
 from wicketgate.ports import CallContext
@@ -46,26 +47,34 @@ class Engine:
         meter: Meter | None = None,
         approvals: ApprovalDesk | None = None,
         standing: Standing = always_good,
+        spending: Spending | None = None,
     ) -> None:
         """Without *approvals* a call that needs one is refused for good. *standing* is asked before each round of
-        tools."""
+        tools. *spending* counts turns, and may refuse a chat before it begins."""
         self.provider = provider
         self.surface = surface
         self.window = window
         self.limits = limits or EngineLimits()
         self.approvals = approvals
         self.standing = standing
+        self.spending = spending
         self._meter = meter or NoMeter()
 
     async def run(self, request: ChatRequest, identity: Identity) -> AsyncGenerator[Event, None]:
         """The events of one stream, one by one: the contract as a direct function call (CHAT-40).
 
-        Closing the generator (``contextlib.aclosing``) cancels the model and the tools.
+        Closing the generator (``contextlib.aclosing``) cancels the model and the tools. Raises RateLimited and
+        NotAdmitted before the first event, as ``admit`` does.
         """
+        await self.admit(identity)
         async with aclosing(self.batches(request, call_context(request, identity))) as batches:
             async for batch in batches:
                 for event in batch:
                     yield event
+
+    async def admit(self, identity: Identity) -> str:
+        """Checks the budgets of *identity* for a chat that begins. Returns and raises as ``Spending.admit``."""
+        return "" if self.spending is None else await self.spending.admit(identity)
 
     async def batches(
         self,
@@ -160,7 +169,8 @@ class _Run:
         self.in_tools = False
 
     def done(self, reason: DoneReason) -> Sequence[Event]:
-        return [Done(reason, self.usage, self._rounds.cost)]
+        spending = self._engine.spending
+        return [Done(reason, self.usage, self._rounds.cost, spending is not None and spending.rules.priced)]
 
     async def events(self) -> AsyncGenerator[Sequence[Event], None]:
         surface = self._engine.surface
@@ -199,6 +209,8 @@ class _Run:
                 raise ProviderError("the provider ended its stream without a finish")
             if turn.finish.usage is not None:
                 self.usage += turn.finish.usage
+                if self._engine.spending is not None:
+                    self._engine.spending.answered(self._context.identity, turn.finish.model, turn.finish.usage)
             # Without calls it is the last one.
             if not turn.calls:
                 yield self.done("stop" if turn.finish.reason == "tool_calls" else turn.finish.reason)

@@ -74,9 +74,15 @@ class Archive:
         self._tokens = tokens
 
     async def keep(
-        self, result: Mapping[str, Any], item: SelectableItem, owner: str, provenance: Mapping[str, Any]
+        self,
+        result: Mapping[str, Any],
+        item: SelectableItem,
+        owner: str,
+        provenance: Mapping[str, Any],
+        price: int = 0,
     ) -> Execution:
-        """Seal an upstream's result and store its artifacts. Never fails: the tool has run, so its answer goes out."""
+        """Seal an upstream's result and store its artifacts. Never fails: the tool has run, so its answer goes out.
+        *price* as in TokenCost."""
         seal = partial(seal_result, result, item.id, item.upstream_name, self._tokens, provenance=provenance)
         sealed = await _sealed(seal, result, owner)
         # The first is what a model reads on in, so it is stored last: in a full store the others give way to it.
@@ -92,7 +98,7 @@ class Archive:
             sealed = await _sealed(seal, result, owner)
         for link in resource_links(result):
             await self._artifacts.put(owner, Artifact(f"link:{link}", "text/uri-list", item.server, item.id.encode()))
-        cost = TokenCost(sealed.shown_tokens, sealed.raw.tokens)
+        cost = TokenCost(sealed.shown_tokens, sealed.raw.tokens, price)
         return Execution(sealed.envelope, cost, sealed.text, sealed.page)
 
     async def _store(self, artifacts: Sequence[SealedArtifact], owner: str) -> dict[str, str]:

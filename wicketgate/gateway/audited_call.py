@@ -99,6 +99,7 @@ class AuditedCall:
         self.answered = False
         self.cached = False
         self.tool_error = False
+        self.price = 0
         self.upstream_s = 0.0
         self.trail: list[Stage] = []
         self.flow = NO_FLOW

@@ -50,6 +50,7 @@ from wicketgate.gateway.quota import Quota
 from wicketgate.gateway.server_words import ServerWords, StillAllowed
 from wicketgate.gateway.skill_files import admit_file
 from wicketgate.gateway.snapshot import Snapshot
+from wicketgate.gateway.spending import Spending
 from wicketgate.login.login_flow import NoWaiting
 from wicketgate.login.user_credentials import GrantName
 from wicketgate.mcp_names import URL_ELICITATION_REQUIRED
@@ -114,6 +115,7 @@ class Calls:
         logins: Logins | None = None,
         stale: Callable[[str], None] = lambda server: None,
         flows: Flows,
+        spending: Spending | None = None,
     ) -> None:
         self._fleet = fleet
         self._in_force = in_force
@@ -125,6 +127,7 @@ class Calls:
         self._results = results
         self._now = now
         self._flows = flows
+        self._spending = spending
         self._quota = Quota(quota, per_actor=policies.per_actor, per_tool=policies.per_tool)
 
     def use(self, policies: RuntimePolicies) -> None:
@@ -387,6 +390,8 @@ class Calls:
             raise
         note.answered = True
         note.tool_error = bool(result.get("isError"))
+        if self._spending is not None:
+            note.price = self._spending.called(context.identity, item, result)
         if key is not None and not note.tool_error and not note.marks.questioned and not is_bulky(result):
             self._results.put(key, result, policy.cache_ttl_s, found.since)
         return result

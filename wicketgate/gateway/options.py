@@ -24,6 +24,7 @@ from wicketgate.gateway.learning import LearnScope
 from wicketgate.gateway.plugin_chain import PluginChain
 from wicketgate.gateway.questions import PageRules
 from wicketgate.gateway.running_calls import RunningLimits
+from wicketgate.gateway.spending import Spending
 from wicketgate.login.login_flow import NoWaiting, Waiting
 from wicketgate.ports import Approver, ArtifactStore, CallContext, LearnedStore, own_approver
 from wicketgate.storage.artifacts import StoredArtifacts
@@ -37,13 +38,15 @@ from wicketgate.tokens import TokenCounter, shipped_token_counter
 class TokenCost:
     """*shown*: tokens given to the model. *naive*: tokens that it would have been given without a gateway: for a browse
     name, description and parameters of all tools that the caller may use, for a call the raw result. Both are
-    estimates, by four characters a token where nothing was counted (EXEC-58)."""
+    estimates, by four characters a token where nothing was counted (EXEC-58). *price* is the cost of a call in money
+    (``gateway.spending``)."""
 
     shown: int = 0
     naive: int = 0
+    price: int = 0
 
     def __add__(self, other: "TokenCost") -> "TokenCost":
-        return TokenCost(self.shown + other.shown, self.naive + other.naive)
+        return TokenCost(self.shown + other.shown, self.naive + other.naive, self.price + other.price)
 
 
 class Meter(Protocol):
@@ -139,7 +142,7 @@ class RuntimeOptions:
     such calls to other processes (None: there are none).
     *watch* follows all operations. *approver* gives that of a call which needs the owner's approval.
     *waiting* knows what has become of a login that was offered to a caller. *flows* keeps what sessions have read
-    (None: in memory).
+    (None: in memory). *spending* prices and counts calls.
     """
 
     policies: RuntimePolicies = field(default_factory=RuntimePolicies)
@@ -161,3 +164,4 @@ class RuntimeOptions:
     approver: Callable[[CallContext], Approver] = own_approver
     waiting: Waiting = field(default_factory=NoWaiting)
     flows: FlowStore | None = None
+    spending: Spending | None = None

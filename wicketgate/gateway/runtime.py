@@ -95,6 +95,7 @@ class ProxyRuntime:
             logins=(logins := Logins(options.waiting)),
             stale=lambda server: self.changes.refresh_soon(server),
             flows=Flows(options.flows or StoredFlows(MemoryStore(options.now))),
+            spending=options.spending,
         )
         self.changes = CatalogChanges(
             self.fleet, options, lambda: (self.access, self._policies), self._calls.forget_results
@@ -290,7 +291,9 @@ class ProxyRuntime:
                 return called
             if show is not None:
                 show(called)
-            execution = await self._archive.keep(called.result, called.item, context.identity.actor, called.notes)
+            execution = await self._archive.keep(
+                called.result, called.item, context.identity.actor, called.notes, note.price
+            )
             self._note_run(called, context)
             meta = called.result.get("_meta")
             return replace(execution, meta=meta) if isinstance(meta, Mapping) and not is_bulky(meta) else execution

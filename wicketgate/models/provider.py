@@ -31,7 +31,8 @@ class Usage:
     """Tokens of one or several model calls, as the provider counted them.
 
     *prompt_tokens* is all that was read, from a cache or not; *cached_tokens* is the part that came from the provider's
-    prompt cache, *cache_write_tokens* the part that was put there; *reasoning_tokens* is part of the completion.
+    prompt cache, *cache_write_tokens* the part that was put there; *reasoning_tokens* is part of the completion. *cost*
+    is in 10^-12 of the currency of the prices, 0 without them.
     """
 
     prompt_tokens: int = 0
@@ -39,6 +40,7 @@ class Usage:
     cached_tokens: int = 0
     cache_write_tokens: int = 0
     reasoning_tokens: int = 0
+    cost: int = 0
 
     def __add__(self, other: "Usage") -> "Usage":
         return Usage(*map(add, _counts(self), _counts(other)))
@@ -93,12 +95,13 @@ class Kept:
 @dataclass(frozen=True, slots=True)
 class Finish:
     """The end of the model's turn. *usage* is None if the provider never reported it; *most_tokens* is the bound of the
-    answer that was asked for, if ``length`` is the reason and there was one."""
+    answer that was asked for, if ``length`` is the reason and there was one. *model* is the configured name."""
 
     reason: FinishReason
     usage: Usage | None
     kept: Kept | None = None
     most_tokens: int | None = None
+    model: str = ""
 
 
 ModelEvent = TextDelta | ToolCall | Finish

@@ -1,7 +1,8 @@
-"""The turns of each model, counted (OPS-532) and traced (OPS-540): every attempt by itself, for all providers alike."""
+"""The turns of each model, counted (OPS-532), traced (OPS-540) and priced (OPS-550): every attempt by itself, for all
+providers alike."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from wicketgate.errors import ContextOverflow, EngineError, ProviderSilent, ProviderUnavailable
 from wicketgate.measures import LONG_BOUNDS_S, CallCounts, Durations
@@ -9,6 +10,22 @@ from wicketgate.models.provider import Finish, ModelEvent, ModelRequest, Provide
 from wicketgate.tracing import TRACEPARENT, Attributes, OpenSpan, begin, error_of
 
 _OUTCOMES = ("ok", "overflow", "silent", "unavailable", "failed", "cancelled", "fault")
+
+
+@dataclass(frozen=True, slots=True)
+class ModelPrices:
+    """The prices of a token in 10^-12 of their currency. *input* is of one that came from no cache and went into none,
+    *output* of one of a completion."""
+
+    input: int
+    output: int
+    cached_input: int
+    cache_write: int
+
+    def cost(self, usage: Usage) -> int:
+        fresh = max(0, usage.prompt_tokens - usage.cached_tokens - usage.cache_write_tokens)
+        cached = usage.cached_tokens * self.cached_input + usage.cache_write_tokens * self.cache_write
+        return fresh * self.input + cached + usage.completion_tokens * self.output
 
 
 class ModelCounts:
@@ -28,20 +45,30 @@ class WatchedModels:
         self.counts: dict[str, ModelCounts] = {}
         self._now = now
 
-    def watched(self, model: str, provider: Provider, system: str = "wicketgate") -> Provider:
-        """Returns *provider* with its turns counted and traced as those of *model*. *system* is its
+    def watched(
+        self, model: str, provider: Provider, system: str = "wicketgate", prices: ModelPrices | None = None
+    ) -> Provider:
+        """Returns *provider* with its turns counted, traced and priced as those of *model*. *system* is its
         ``gen_ai.provider.name``."""
-        return _WatchedProvider(provider, model, system, self.counts.setdefault(model, ModelCounts()), self._now)
+        counts = self.counts.setdefault(model, ModelCounts())
+        return _WatchedProvider(provider, model, system, counts, self._now, prices)
 
 
 class _WatchedProvider:
     def __init__(
-        self, provider: Provider, model: str, system: str, counts: ModelCounts, now: Callable[[], float]
+        self,
+        provider: Provider,
+        model: str,
+        system: str,
+        counts: ModelCounts,
+        now: Callable[[], float],
+        prices: ModelPrices | None,
     ) -> None:
         self._provider = provider
         self._counts = counts
         self._now = now
-        self._name = f"chat {model}"
+        self._model = model
+        self._prices = prices
         self._attributes: Attributes = {
             "gen_ai.operation.name": "chat",
             "gen_ai.provider.name": system,
@@ -52,16 +79,25 @@ class _WatchedProvider:
         await self._provider.aclose()
 
     def stream(self, request: ModelRequest) -> Stream[Sequence[ModelEvent]]:
-        span = begin(self._name, "CLIENT", self._attributes, {TRACEPARENT: request.traceparent})
+        span = begin(f"chat {self._model}", "CLIENT", self._attributes, {TRACEPARENT: request.traceparent})
         if span is not None:
             request = replace(request, traceparent=span.traceparent)
-        return _WatchedTurn(self._provider.stream(request), self._counts, self._now, span)
+        return _WatchedTurn(self._provider.stream(request), self._counts, self._now, span, self._finished)
+
+    def _finished(self, finish: Finish) -> Finish:
+        """Returns *finish* with the name of the model and the cost."""
+        usage = finish.usage
+        if usage is not None:
+            self._counts.usage += (
+                usage := usage if self._prices is None else replace(usage, cost=self._prices.cost(usage))
+            )
+        return replace(finish, usage=usage, model=self._model)
 
 
 class _WatchedTurn:
     """One turn. It is counted once, from the first read until its end; its span ends with it."""
 
-    __slots__ = ("_began", "_counts", "_now", "_open", "_span", "_stream", "_waits")
+    __slots__ = ("_began", "_counts", "_finished", "_now", "_open", "_span", "_stream", "_waits")
 
     def __init__(
         self,
@@ -69,7 +105,9 @@ class _WatchedTurn:
         counts: ModelCounts,
         now: Callable[[], float],
         span: OpenSpan | None,
+        finished: Callable[[Finish], Finish],
     ) -> None:
+        self._finished = finished
         self._stream = stream
         self._counts = counts
         self._now = now
@@ -98,8 +136,7 @@ class _WatchedTurn:
                 if self._span is not None:
                     self._span.note(_noted(last))
                 self._end("ok")
-                if last.usage is not None:
-                    self._counts.usage += last.usage
+                batch = [*batch[:-1], self._finished(last)]
         return batch
 
     async def aclose(self) -> None:

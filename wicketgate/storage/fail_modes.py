@@ -22,6 +22,7 @@ StateKind = Literal[
     "places",
     "learned_words",
     "artifacts",
+    "budgets",
 ]
 
 STATE_KINDS: tuple[StateKind, ...] = get_args(StateKind)
@@ -35,6 +36,7 @@ USUAL: Mapping[StateKind, FailMode] = MappingProxyType(
         "places": "open",
         "learned_words": "open",
         "artifacts": "partial",
+        "budgets": "open",
     }
 )
 

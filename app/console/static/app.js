@@ -16,6 +16,7 @@ const NAV = [
   ["calls", "Calls"],
   ["approvals", "Approvals"],
   null,
+  ["spending", "Spending", "read"],
   ["keys", "Keys", "read"],
   ["configuration", "Configuration", "read"],
 ];

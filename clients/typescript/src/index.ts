@@ -8,7 +8,7 @@ export type Event =
 export type ToolCall = { id: string; name: string; arguments: { [key: string]: unknown } };
 export type Done = {
   finish_reason: string;
-  usage: { prompt_tokens: number; completion_tokens: number; tool_tokens?: number; naive_tool_tokens?: number };
+  usage: { prompt_tokens: number; completion_tokens: number; tool_tokens?: number; naive_tool_tokens?: number; cost?: number };
 };
 export type Decision = "approve" | "deny";
 export type Message = {

@@ -1,10 +1,31 @@
 """The sections ``model`` and ``engine``: the model that answers with its stand-ins, and the course of a chat."""
 
-from typing import Any, Literal, Self
+from decimal import Decimal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
 from wicketgate.config.settings.base import Seconds, Section, check_url
+from wicketgate.models.watched import ModelPrices
+
+Price = Annotated[Decimal, Field(ge=0, le=1_000_000, decimal_places=6)]
+
+
+class PriceSettings(Section):
+    """Prices of a million tokens, all in one currency of your choice."""
+
+    input: Price
+    """Tokens of prompts."""
+    output: Price
+    """Tokens of answers, those of reasoning among them."""
+    cached_input: Price | None = None
+    """Tokens that the provider read from its prompt cache. None: as *input*."""
+    cache_write: Price | None = None
+    """Tokens that it put there. None: as *input*."""
+
+    def made(self) -> ModelPrices:
+        of_cache = [self.input if each is None else each for each in (self.cached_input, self.cache_write)]
+        return ModelPrices(*(int(each * 10**6) for each in (self.input, self.output, *of_cache)))
 
 
 class ModelChoice(Section):
@@ -27,6 +48,8 @@ class ModelChoice(Section):
     """The server whose deviations ``openai-chat`` allows for. ``auto`` goes by the host; name it behind a proxy."""
     extra: dict[str, Any] = Field(default_factory=dict)
     """Fields for the body of every request, such as ``temperature`` or ``parallel_tool_calls``."""
+    prices: PriceSettings | None = None
+    """The cost of its tokens. If one model has prices, all need them."""
 
     @field_validator("extra")
     @classmethod

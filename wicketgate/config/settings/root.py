@@ -22,8 +22,10 @@ from wicketgate.config.settings.base import (
 from wicketgate.config.settings.browse import BrowseSettings
 from wicketgate.config.settings.chat import EngineSettings, ModelSettings
 from wicketgate.config.settings.issuers import IssuerSettings
+from wicketgate.config.settings.spending import SpendingSettings
 from wicketgate.config.settings.upstreams import UpstreamSettings
 from wicketgate.faces.surface import MAX_ALWAYS, ResultForm
+from wicketgate.gateway.spending import SpendingRules
 from wicketgate.storage.fail_modes import USUAL, FailMode, StateKind
 from wicketgate.storage.redis.url import RedisPlace, is_redis, read_url
 
@@ -138,9 +140,18 @@ class StorageFailSettings(Section):
     learned_words: OpenOrClosed = "open"
     """``open``: each process keeps what it learns, and writes it later. ``closed``: it is forgotten."""
 
+    budgets: OpenOrClosed = "open"
+    """``open``: each process knows only what it has counted itself. ``closed``: no chat begins that has a budget."""
+
     def modes(self) -> dict[StateKind, FailMode]:
         """Returns the mode of every kind of state, those without a setting included."""
-        return {**USUAL, "quotas": self.quotas, "places": self.places, "learned_words": self.learned_words}
+        return {
+            **USUAL,
+            "quotas": self.quotas,
+            "places": self.places,
+            "learned_words": self.learned_words,
+            "budgets": self.budgets,
+        }
 
 
 class StorageSettings(Section):
@@ -298,6 +309,8 @@ class Settings(Section):
     """The place of artifacts and of what processes share, and its bounds."""
     quota: QuotaSettings = QuotaSettings()
     """Executions in any sixty seconds."""
+    spending: SpendingSettings = SpendingSettings()
+    """The prices of tools, and budgets."""
     pins: PinSettings = PinSettings()
     """Accepted definitions of tools."""
     plugins: PluginsSettings = PluginsSettings()
@@ -361,6 +374,7 @@ class Settings(Section):
             raise ValueError(
                 "auth.issuers needs server.public_url, the URL at which clients reach this service: tokens name it"
             )
+        self._check_prices()
         for upstream in self.upstreams:
             upstream.take_variables(self.from_variables)
             if upstream.credentials == "exchange":
@@ -370,6 +384,21 @@ class Settings(Section):
             if name not in names:
                 raise ValueError(f"plugins.{kind}.{name}: there is no upstream of this name")
         return self
+
+    def _check_prices(self) -> None:
+        """What one model costs nothing cannot be told from what was forgotten, and a budget would not notice."""
+        models = {
+            "model": self.model,
+            **{f"model.fallbacks.{at}": each for at, each in enumerate(self.model.fallbacks)},
+        }
+        without = [place for place, each in models.items() if each.prices is None]
+        if without and len(without) < len(models):
+            raise ValueError(f"{without[0]}.prices is missing: other models have some; {{input: 0, output: 0}} is free")
+        if without and self.spending.budgets and not self.spending.tools:
+            raise ValueError("spending.budgets needs prices: model.prices, or spending.tools")
+
+    def spending_rules(self) -> SpendingRules:
+        return self.spending.rules(priced=self.model.prices is not None or bool(self.spending.tools))
 
     def exchanged_issuer(self, upstream: UpstreamSettings) -> IssuerSettings | None:
         """The issuer whose tokens *upstream* exchanges; None if it names none of them, or none of several."""
