@@ -124,7 +124,9 @@ async def service_lifespan(
         if gate.shared.ring_check is not None:
             gate.shared.ring_check.refused = partial(_end, server)
         try:
-            await stack.enter_async_context(telemetry(spans))
+            mask = Redactor(gate.settings.secrets())
+            gate.applied.on_apply(lambda settings: mask.learn(settings.secrets()))
+            await stack.enter_async_context(telemetry(spans, mask))
             await stack.enter_async_context(gate)
         except ConfigError as error:
             if server is not None:

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import os
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -21,6 +21,7 @@ log = logging.getLogger("wicketgate.traces")
 _ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 _PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
 _SENDS = "http/protobuf"
+_CONTENT = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 _SAMPLERS = (
     "parentbased_always_on",
     "parentbased_always_off",
@@ -63,8 +64,9 @@ def traces_wanted(environ: Mapping[str, str]) -> bool:
 
 
 @asynccontextmanager
-async def telemetry(counts: SpanCounts) -> AsyncIterator[None]:
-    """Sends spans until it is left, if the variables name a collector. Raises ConfigError."""
+async def telemetry(counts: SpanCounts, mask: Callable[[str], str]) -> AsyncIterator[None]:
+    """Sends spans until it is left, if the variables name a collector; with content, under *mask*, if they ask for it.
+    Raises ConfigError."""
     if not traces_wanted(os.environ):
         yield
         return
@@ -78,7 +80,8 @@ async def telemetry(counts: SpanCounts) -> AsyncIterator[None]:
     except ValueError as error:
         # The SDK names the variable in most of its errors; their texts go to the operator alone.
         raise ConfigError(f"A value of the OTEL_* variables cannot be used: {error}") from None
-    use_tracer(provider.get_tracer("wicketgate", VERSION))
+    with_content = os.environ.get(_CONTENT, "").strip().lower() == "true"
+    use_tracer(provider.get_tracer("wicketgate", VERSION), mask if with_content else None)
     try:
         yield
     finally:

@@ -3,9 +3,10 @@
 The parent of a span is the ``traceparent`` of W3C Trace Context that came with the request or call, and the span puts
 its own in the same place. A trace therefore follows everything that carries ``CallContext.meta``: kept runs, other
 processes, tool servers. Names and attributes are those of the semantic conventions for HTTP, generative AI and MCP.
-Spans never contain arguments, results or messages.
+Spans contain arguments, results and messages only if the operator asks for content, masked and cut (OPS-544).
 """
 
+import json
 import re
 from asyncio import CancelledError
 from collections.abc import Awaitable, Callable, Mapping
@@ -24,6 +25,7 @@ _TRACESTATE = "tracestate"
 # Version ff and ids of zeros alone are invalid (W3C Trace Context §3.2.2).
 _WELL_FORMED = re.compile("(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}", re.ASCII)
 _MOST_STATE_CHARS = 512
+MOST_CONTENT_CHARS = 16_384
 
 TOOL_ERROR = "tool_error"
 """The ``error.type`` if a tool reports an error in its result (conventions for MCP)."""
@@ -33,12 +35,18 @@ Attributes = Mapping[str, str | int | list[str]]
 
 # One per process, as OpenTelemetry has it. The package is imported only if there is a tracer.
 _tracer: "Tracer | None" = None
+_mask: Callable[[str], str] | None = None
 
 
-def use_tracer(tracer: "Tracer | None") -> None:
-    """Starts all spans of this process with *tracer*; None turns traces off."""
-    global _tracer
-    _tracer = tracer
+def use_tracer(tracer: "Tracer | None", mask: Callable[[str], str] | None = None) -> None:
+    """Starts all spans of this process with *tracer*; None turns traces off. With *mask*, which masks secrets, spans
+    have content."""
+    global _tracer, _mask
+    _tracer, _mask = tracer, mask
+
+
+def content_is_on() -> bool:
+    return _mask is not None
 
 
 def traces_are_on() -> bool:
@@ -70,6 +78,11 @@ class OpenSpan:
 
     def note(self, attributes: Attributes) -> None:
         self._span.set_attributes(attributes)
+
+    def note_content(self, name: str, value: object) -> None:
+        """Notes *value*, which is not large, as JSON if the operator asks for content."""
+        if _mask is not None:
+            self._span.set_attribute(name, _mask(json.dumps(value, default=str))[:MOST_CONTENT_CHARS])
 
     def end(self, error: str = "") -> None:
         """Ends the span. *error* is a code or an exception class, never a message; empty if nothing failed."""

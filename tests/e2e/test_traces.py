@@ -2,6 +2,7 @@
 
 import asyncio
 import importlib
+import json
 import pkgutil
 import signal
 from collections.abc import Iterator
@@ -90,6 +91,36 @@ async def test_one_chat_is_one_trace_from_the_request_to_the_tool_server(tmp_pat
     assert sorted(asked) == sorted(f"00-{TRACE}-{each}-01" for each in called)
     assert {name for span in spans.values() for name in span.attributes} <= registry()
     assert not any(SECRET_WORDS.encode() in body or b"charged" in body for body in collector.raw)
+
+
+@requirement("OPS-544")
+async def test_content_is_in_spans_on_request_alone_and_secrets_are_masked_in_it(tmp_path: Path) -> None:
+    turns = tool_turn(CHARGES, text="so be it"), text_turn("charged"), text_turn("long")
+    async with Collector() as collector, ModelServer(*turns) as model:
+        config = tmp_path / "wicketgate.yaml"
+        config.write_text(yaml.safe_dump(configuration(tmp_path, model.base_url)))
+        environ = {**collector.variables(), "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT": "true"}
+        async with program("app", "serve", "--config", str(config), "--port", "0", env=environ) as gate:
+            url = (await gate.wait_for(READY)).group(1)
+            await post_chat(url, f"{SECRET_WORDS} password={KEY}")
+            await post_chat(url, "x" * 20_000)
+            assert await gate.stop() == 0
+    said: dict[str, list[Any]] = {}
+    for each in (span.attributes for span in collector.of(TRACE) if span.name == "chat m"):
+        (answer,) = json.loads(each["gen_ai.output.messages"])
+        said[answer["parts"][0]["content"]] = [*json.loads(each["gen_ai.input.messages"]), answer]
+    first, second, long = said["so be it"], said["charged"], said["long"]
+    assert [message["role"] for message in first] == ["user", "assistant"]
+    assert first[0]["parts"][0]["content"] == f"{SECRET_WORDS} [redacted]"
+    assert first[1]["parts"][1]["arguments"] == {"tool_id": TOOL, "args": {"number": 7}}
+    assert [message["role"] for message in second] == ["user", "assistant", "tool", "assistant"]
+    # The request alone is longer than what a span takes.
+    assert [message["role"] for message in long] == ["assistant"]
+    (call,) = (span.attributes for span in collector.of(TRACE) if span.name == f"execute_tool {TOOL}")
+    assert json.loads(call["gen_ai.tool.call.arguments"]) == {"number": 7}
+    assert "charged 7" in call["gen_ai.tool.call.result"]
+    assert {name for span in collector.spans for name in span.attributes} <= registry()
+    assert not any(KEY.encode() in body for body in collector.raw)
 
 
 @requirement("OPS-540")

@@ -45,7 +45,7 @@ from wicketgate.gateway.plugin_chain import Stage
 from wicketgate.ports import Approver, CallContext, CallMarks, PendingCall
 from wicketgate.random_ids import random_id
 from wicketgate.results.firewall import is_bulky
-from wicketgate.tracing import TOOL_ERROR, OpenSpan, traced
+from wicketgate.tracing import TOOL_ERROR, OpenSpan, content_is_on, traced
 
 T = TypeVar("T")
 
@@ -118,7 +118,12 @@ class AuditedCall:
         """Returns the awaitable of *run* in the span of this call (OPS-540)."""
         return traced("execute_tool", "INTERNAL", _SPAN_ATTRIBUTES, context, run, self._conclude_span)
 
-    def _conclude_span(self, span: OpenSpan, result: object) -> str:
+    def _conclude_span(self, span: OpenSpan, called: object) -> str:
+        if content_is_on():
+            for name, of_call in (("arguments", "args"), ("result", "result")):
+                value = getattr(called, of_call, None)
+                if value is not None and not is_bulky(value):
+                    span.note_content(f"gen_ai.tool.call.{name}", value)
         # Only a tool that the catalog has: a caller may ask for any text as an id.
         if self.server:
             span.rename(f"execute_tool {self.tool_id}")

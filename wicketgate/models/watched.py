@@ -1,13 +1,24 @@
 """The turns of each model, counted (OPS-532), traced (OPS-540) and priced (OPS-550): every attempt by itself, for all
 providers alike."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from wicketgate.errors import ContextOverflow, EngineError, ProviderSilent, ProviderUnavailable
 from wicketgate.measures import LONG_BOUNDS_S, CallCounts, Durations
-from wicketgate.models.provider import Finish, ModelEvent, ModelRequest, Provider, Stream, TextDelta, Usage
-from wicketgate.tracing import TRACEPARENT, Attributes, OpenSpan, begin, error_of
+from wicketgate.models.provider import (
+    Finish,
+    Message,
+    ModelEvent,
+    ModelRequest,
+    Provider,
+    Stream,
+    TextDelta,
+    ToolCall,
+    Usage,
+)
+from wicketgate.tracing import MOST_CONTENT_CHARS, TRACEPARENT, Attributes, OpenSpan, begin, content_is_on, error_of
 
 _OUTCOMES = ("ok", "overflow", "silent", "unavailable", "failed", "cancelled", "fault")
 
@@ -82,6 +93,8 @@ class _WatchedProvider:
         span = begin(f"chat {self._model}", "CLIENT", self._attributes, {TRACEPARENT: request.traceparent})
         if span is not None:
             request = replace(request, traceparent=span.traceparent)
+            if content_is_on():
+                span.note_content("gen_ai.input.messages", _latest(request.messages))
         return _WatchedTurn(self._provider.stream(request), self._counts, self._now, span, self._finished)
 
     def _finished(self, finish: Finish) -> Finish:
@@ -97,7 +110,7 @@ class _WatchedProvider:
 class _WatchedTurn:
     """One turn. It is counted once, from the first read until its end; its span ends with it."""
 
-    __slots__ = ("_began", "_counts", "_finished", "_now", "_open", "_span", "_stream", "_waits")
+    __slots__ = ("_began", "_counts", "_finished", "_now", "_open", "_said", "_span", "_stream", "_waits")
 
     def __init__(
         self,
@@ -115,6 +128,7 @@ class _WatchedTurn:
         self._began = 0.0
         self._open = False
         self._waits = True
+        self._said: list[Mapping[str, Any]] | None = [] if span is not None and content_is_on() else None
 
     def __aiter__(self) -> "_WatchedTurn":
         return self
@@ -128,6 +142,8 @@ class _WatchedTurn:
             self._end(_outcome_of(error), "" if isinstance(error, StopAsyncIteration) else error_of(error))
             raise
         if batch:
+            if self._said is not None:
+                self._said += map(_part, batch[:-1] if type(batch[-1]) is Finish else batch)
             if self._waits:
                 self._waits = False
                 if type(batch[0]) is TextDelta:
@@ -135,6 +151,8 @@ class _WatchedTurn:
             if type(last := batch[-1]) is Finish:
                 if self._span is not None:
                     self._span.note(_noted(last))
+                    if self._said is not None:
+                        self._span.note_content("gen_ai.output.messages", [{"role": "assistant", "parts": self._said}])
                 self._end("ok")
                 batch = [*batch[:-1], self._finished(last)]
         return batch
@@ -150,6 +168,24 @@ class _WatchedTurn:
         span, self._span = self._span, None
         if span is not None:
             span.end(error)
+
+
+def _latest(messages: Sequence[Message]) -> list[Mapping[str, Any]]:
+    """Returns the last of *messages*, as much of them as a span takes, in the shape of the conventions."""
+    left, latest = MOST_CONTENT_CHARS, list[Mapping[str, Any]]()
+    for message in reversed(messages):
+        text = str(message.get("content") or "")
+        left -= len(text)
+        if left < 0:
+            break
+        latest.insert(0, {"role": message["role"], "parts": [{"type": "text", "content": text}]})
+    return latest
+
+
+def _part(event: ModelEvent) -> Mapping[str, Any]:
+    if isinstance(event, ToolCall):
+        return {"type": "tool_call", "id": event.id, "name": event.name, "arguments": event.arguments}
+    return {"type": "text", "content": event.content if isinstance(event, TextDelta) else ""}
 
 
 def _noted(finish: Finish) -> Attributes:

@@ -147,7 +147,8 @@ class McpServerUpstream:
         if context is None:
             return await self._connected().ask(method, params, None)
         context = offered(context, self.forward)
-        return await (await self._client_for(context)).ask(method, params, context)
+        ask = partial((await self._client_for(context)).ask, method, params)
+        return await traced(method, "CLIENT", {"mcp.method.name": method}, context, ask)
 
     async def _ask_of_task(self, method: str, params: Mapping[str, Any], context: CallContext) -> dict[str, Any]:
         return await self._connected().ask_of_task(method, params, context)
