@@ -26,12 +26,12 @@ from app.commands.options import (
     with_served_config,
 )
 from app.commands.output import count, printable, printable_text, terminal_log
-from app.local_key import new_key
 from app.process import open_standard_streams
 from wicketgate.access.identity import Identity
 from wicketgate.config.settings import FACES, KeySettings, Settings
 from wicketgate.config.settings_file import configuration_line, load_settings
 from wicketgate.errors import ConfigError
+from wicketgate.storage.keys import new_key
 
 _SECTIONS = {
     "Start": ("init", "check", "serve", "console"),

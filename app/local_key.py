@@ -4,7 +4,6 @@ A key for one run serves this machine only (ACCESS-5); one that is kept serves a
 """
 
 import json
-import secrets
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic, sleep
@@ -13,10 +12,11 @@ import click
 from pydantic import ValidationError
 
 from app.console.sign_in import SignIn
-from wicketgate.access.identity import KEY_PREFIX, HashedKey, Identity, hash_key
+from wicketgate.access.identity import HashedKey, Identity
 from wicketgate.config.settings import KeySettings
 from wicketgate.config.settings_file import create_file
 from wicketgate.errors import ConfigError
+from wicketgate.storage.keys import new_key
 
 _ID = "local"
 _PERMISSIONS = ("*",)
@@ -34,12 +34,6 @@ class LocalKey:
     secret: str
     file: Path | None = None
     sign_in: SignIn | None = None
-
-
-def new_key(key_id: str) -> tuple[str, str]:
-    """Returns a new key and its hash."""
-    key = f"{KEY_PREFIX}{key_id}_{secrets.token_urlsafe(32)}"
-    return key, hash_key(key)
 
 
 def local_key(file: Path | None) -> LocalKey:

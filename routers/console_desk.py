@@ -2,7 +2,7 @@
 OPS-252)."""
 
 import asyncio
-from typing import Literal
+from typing import Any, Literal, get_args
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
@@ -10,6 +10,7 @@ from pydantic import BaseModel
 
 from app.console.accept import Accepting
 from app.console.configuration import list_keys, whole_configuration
+from app.console.keys import KeyAction, KeyDesk
 from app.console.servers import ACTIONS, NotPossible, Operating, list_servers, whole_server
 from routers.console import context_of, data_router
 from routers.json_bodies import SurrogateJson, in_path, json_body, json_object, parameters
@@ -117,11 +118,14 @@ class Accepted(BaseModel):
 
 
 class Key(BaseModel):
-    """Times are in seconds since the epoch; null is no bound, or no use since *since*."""
+    """Times are in seconds since the epoch; null is no bound, or no use since *since*. *made_here*: by an operator, and
+    kept in the store; otherwise it is in the configuration."""
 
     id: str
     actor: str
     permissions: list[str]
+    roles: list[str]
+    made_here: bool
     not_before: float | None
     expires_at: float | None
     last_used: float | None
@@ -135,6 +139,17 @@ class Keys(BaseModel):
     more: int
     since: float
     now: float
+
+
+class NewKey(BaseModel):
+    """*key* is shown this once; only its hash is kept."""
+
+    id: str
+    key: str
+
+
+class KeyChange(BaseModel):
+    done: str
 
 
 class Setting(BaseModel):
@@ -190,6 +205,12 @@ _NAME = {"type": "string", "maxLength": _MAX_NAME_CHARS}
 _DIGEST = {"type": "string", "maxLength": _DIGEST_CHARS}
 _ACCEPT = json_body({"upstream": _NAME, "tool": _NAME, "digest": _DIGEST}, "upstream", "tool", "digest")
 _ONE = parameters(in_path("name"))
+_TEXTS = {"type": "array", "items": {"type": "string"}}
+_DAYS = {"type": ["integer", "null"], "minimum": 1}
+_NEW_KEY = json_body(
+    {"id": _NAME, "actor": _NAME, "permissions": _TEXTS, "roles": _TEXTS, "days": _DAYS}, "id", "actor"
+)
+_ACT_ON_KEY = parameters(in_path("id"), in_path("action", {"type": "string", "enum": list(get_args(KeyAction))}))
 _ACT = parameters(in_path("name"), in_path("action", {"type": "string", "enum": list(ACTIONS)}))
 
 _ACCEPTS = """Accept the definition of one tool, or of another offer (`rec/prompts`), as it is now: it is written to the
@@ -199,7 +220,7 @@ was looked at; 409 if it is another by now. Needs `ops:write`."""
 
 def console_desk_router(gate: Gate) -> APIRouter:
     router = data_router()
-    accepting, operating = Accepting(gate), Operating(gate)
+    accepting, operating, desk = Accepting(gate), Operating(gate), KeyDesk(gate)
 
     @router.get("/servers", operation_id="console_servers", response_model=Servers)
     async def servers(request: Request) -> Response:
@@ -252,6 +273,28 @@ def console_desk_router(gate: Gate) -> APIRouter:
         """The keys that callers hold, without their hashes. Needs `ops:read`."""
         need(request, "ops:read")
         return SurrogateJson(list_keys(gate))
+
+    @router.post(
+        "/keys", operation_id="console_make_key", response_model=NewKey, status_code=201, openapi_extra=_NEW_KEY
+    )
+    async def make_key(request: Request) -> Response:
+        """Make a key, which all processes accept until it is revoked; `days` is how long it is good, null for no end.
+        Needs `ops:write`, and the permissions and roles that it grants; it is audited."""
+        need(request, "ops:write")
+        body = await json_object(request)
+        return JSONResponse({"key": await desk.make(body, context_of(request)), "id": body["id"]}, 201)
+
+    @router.post(
+        "/keys/{id}/{action}", operation_id="console_change_key", response_model=KeyChange, openapi_extra=_ACT_ON_KEY
+    )
+    async def change_key(request: Request) -> Response:
+        """Suspend a key, make it good again, or revoke one that was made here, and end what it has started, at all
+        processes. Needs `ops:write`; it is audited."""
+        need(request, "ops:write")
+        action: Any = request.path_params["action"]
+        if action not in get_args(KeyAction):
+            return refuse(404, "not_found", f"A key can be asked to {', '.join(get_args(KeyAction))}")
+        return JSONResponse({"done": await desk.act(request.path_params["id"], action, context_of(request))})
 
     @router.get("/configuration", operation_id="console_configuration", response_model=Configuration)
     async def configuration(request: Request) -> Response:

@@ -1,6 +1,7 @@
 """``/console/api``: the data of the page Tools: searches, tools, what is quarantined, runs (OPS-228 to OPS-233)."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -22,6 +23,7 @@ from routers.json_bodies import (
     query,
 )
 from routers.refusals import need, refuse
+from wicketgate.access.identity import ACTOR_PATTERN, Identity, parse_granted
 from wicketgate.access.shares import RETRY_AFTER_S, ShareRefused, too_many_text
 from wicketgate.catalog.definition_change import Impact
 from wicketgate.catalog.shortlist import MOST_SHOWN
@@ -226,7 +228,7 @@ _SEARCH = parameters(
     query("limit", {"type": "integer", "minimum": 1, "maximum": MAX_HITS, "default": MOST_SHOWN}),
     query("session", {"type": "string", "maxLength": _MAX_SESSION_CHARS}),
 )
-_TOOL = parameters(query("id", _NAME, required=True), query("key", _NAME))
+_TOOL = parameters(query("id", required=True), *(query(name) for name in ("key", "actor", "permissions", "roles")))
 _HELD = parameters(query("tool", _NAME))
 _RUN = json_body({"id": _NAME, "args": OBJECT, "dry_run": {"type": "boolean", "default": False}}, "id")
 _VIEW = json_body({"handle": TEXT, "selector": OBJECT}, "handle", "selector")
@@ -234,6 +236,15 @@ _VIEW = json_body({"handle": TEXT, "selector": OBJECT}, "handle", "selector")
 _SEARCHED = """The tools that a model would be given for the words `q`, best first, with the reasons. With `session`, a
 name of the caller's choice, they are as a model is sent them in that session, which remembers what it was sent where
 cache-stable order is on."""
+
+
+def _identity_in(wanted: Mapping[str, str]) -> Identity:
+    """Raises ValueError."""
+    actor = wanted["actor"]
+    if not ACTOR_PATTERN.fullmatch(actor):
+        raise ValueError("actor must be letters, digits and ._@:/-, at most 128")
+    roles = tuple(role.strip() for role in wanted.get("roles", "").split(",") if role.strip())
+    return Identity(actor, parse_granted([wanted.get("permissions", "")]), roles=roles)
 
 
 def console_tools_router(gate: Gate) -> APIRouter:
@@ -259,13 +270,17 @@ def console_tools_router(gate: Gate) -> APIRouter:
 
     @router.get("/tool", operation_id="console_tool", response_model=WholeTool, openapi_extra=_TOOL)
     async def tool(request: Request) -> Response:
-        """All that there is to know of one tool; with `key`, why the holder of that key may use it."""
+        """All that there is to know of one tool; with `key`, why the holder of that key may use it; with `actor`,
+        `permissions` and `roles` (lists with commas), why such a caller may."""
         context, wanted = context_of(request), request.query_params
         read, write = context.identity.allows("ops:read"), context.identity.allows("ops:write")
         tool_id, key = wanted.get("id", "")[:_MAX_NAME_CHARS], wanted.get("key", "")
         await gate.runtime.browsing.prepare(context)
         try:
-            return SurrogateJson(whole_tool(gate, tool_id, context, key, everything=read, may_accept=write))
+            of = _identity_in(wanted) if read and wanted.get("actor") else None
+            return SurrogateJson(whole_tool(gate, tool_id, context, key, of, everything=read, may_accept=write))
+        except ValueError as error:
+            return refuse(400, "invalid_request", str(error))
         except HydrateFailed as error:
             return refuse(404, "not_found", error.message)
 

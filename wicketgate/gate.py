@@ -54,6 +54,7 @@ from wicketgate.random_ids import random_id
 from wicketgate.storage.artifacts import StoredArtifacts
 from wicketgate.storage.calls import StoredCalls
 from wicketgate.storage.flows import StoredFlows
+from wicketgate.storage.keys import StoredKeys
 from wicketgate.storage.learned_words import StoredLearnedWords
 from wicketgate.storage.quotas import StoredQuotas
 from wicketgate.storage.spending import StoredLedger
@@ -110,7 +111,9 @@ class Gate:
         meter = self.records.traffic.metered(meter or NoMeter())
         self.shared = SharedState(settings, seal_key, checks_ring=checks_ring)
         store, measures = self.shared.store, self.shared.measures
-        self.keys = GateKeys(settings, keys, outgoing, clock, self.shared.news, self.shared.process.id)
+        self.keys = GateKeys(
+            settings, keys, outgoing, clock, self.shared.news, self.shared.process.id, StoredKeys(store)
+        )
         self.logins = GateLogins(
             settings,
             self.records.events,

@@ -3,9 +3,11 @@
 Each is made of the settings, connects nothing when it is made, and says with ``running`` how long it lives.
 """
 
+import asyncio
+import logging
 import secrets
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from time import monotonic, time
 from typing import Literal
@@ -20,17 +22,23 @@ from wicketgate.config.plugins import make_audit_reader, make_auditor
 from wicketgate.config.runtime import make_redis_link, make_shares, make_store
 from wicketgate.config.settings import FACES, Settings
 from wicketgate.config.user_logins import exchanged_issuers
+from wicketgate.errors import StoreUnavailable
 from wicketgate.faces.mcp.session_tokens import LIFE_S
 from wicketgate.fleet.server_log import ServerLogs
 from wicketgate.gateway.audit_events import AuditEvents
 from wicketgate.gateway.traffic import Traffic
 from wicketgate.net import Outgoing, make_http_client
 from wicketgate.storage.fail_modes import FailModes
+from wicketgate.storage.keys import StoredKeys
 from wicketgate.storage.mcp_sessions import StoredMcpSessions
 from wicketgate.storage.measures import StorageMeasures, StorageState
 from wicketgate.storage.news import Facts, News
 from wicketgate.storage.process import Process
 from wicketgate.storage.ring_check import RingCheck
+from wicketgate.storage.store import LOOK_S
+from wicketgate.task_end import end_tasks
+
+log = logging.getLogger("wicketgate.keys")
 
 _KEYS_AT_ONCE = 100
 _REVISED = ("revoked", "accepted")
@@ -113,9 +121,12 @@ class GateKeys:
         clock: Callable[[], float],
         news: News,
         process_id: str,
+        stored: StoredKeys,
     ) -> None:
         self._clock = clock
         self._extra = tuple(extra)
+        self._configured: Sequence[HashedKey] = ()
+        self._stored = stored
         self._ring = KeyRing((), clock)
         self.issuers = Issuers(partial(make_http_client, outgoing), clock, monotonic)
         resources = Resources(settings.server.public_url, FACES, settings.mcp.face)
@@ -129,12 +140,19 @@ class GateKeys:
         self._process_id = process_id
         news.on("keys", self._revised, self._ask_again)
         news.on("keys_asked", self._tell_again)
+        news.on("stored_keys", self._read_stored, self._read_stored)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
             stack.push_async_callback(self.issuers.aclose)
             stack.push_async_callback(self.token_watch.aclose)
+            try:
+                await self._read_stored({})
+            except StoreUnavailable as error:
+                log.error("keys that operators made are not accepted yet: %s", error)
+                later = asyncio.create_task(self._read_later(), name="stored keys")
+                stack.push_async_callback(end_tasks, later)
             yield
 
     def life(self) -> Mapping[str, KeyLife]:
@@ -153,11 +171,48 @@ class GateKeys:
         """Accepts the keys and issuers of *settings* from now on, and ends the work of those that are not
         accepted any more."""
         auth = settings.auth
-        self._ring.replace([*(key.hashed() for key in auth.keys), *self._extra], read_again=read_again)
+        self._configured = [key.hashed() for key in auth.keys]
+        self._accept(read_again=read_again)
         gateway = None if auth.trusted_headers is None else auth.trusted_headers.made()
         self.issuers.replace((issuer.made() for issuer in auth.issuers), gateway)
         self.authenticator.exchanged = exchanged_issuers(settings)
         self.revocation.enforce()
+
+    def is_made(self, key: HashedKey) -> bool:
+        """Returns whether an operator made *key*; otherwise it is in the configuration."""
+        return any(key.sha256 == made.sha256 for made in self._stored.made)
+
+    async def put(self, key: HashedKey) -> None:
+        """Accepts a new *key*, or one that is now suspended or no longer, at all processes. Raises Full and
+        StoreUnavailable."""
+        ops = self._news.ops("stored_keys")
+        if self.is_made(key) or not any(key.sha256 == each.sha256 for each in (*self._configured, *self._extra)):
+            await self._stored.put(key, ops)
+        elif key.suspended:
+            await self._stored.suspend(key, ops)
+        else:
+            await self._stored.drop(key, ops)
+        await self._read_stored({})
+
+    async def drop(self, key: HashedKey) -> None:
+        """Forgets a key that an operator made. Raises StoreUnavailable."""
+        await self._stored.drop(key, self._news.ops("stored_keys"))
+        await self._read_stored({})
+
+    def _accept(self, *, read_again: bool) -> None:
+        self._ring.replace(self._stored.among([*self._configured, *self._extra]), read_again=read_again)
+
+    async def _read_stored(self, facts: Facts) -> None:
+        await self._stored.read()
+        self._accept(read_again=False)
+        self.revocation.enforce()
+
+    async def _read_later(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_S)
+            with suppress(StoreUnavailable):
+                await self._read_stored({})
+                return
 
     async def tell_of_change(self, before: Settings, now: Settings) -> None:
         """Tells the other processes which keys are revoked since *before*, and which are accepted again."""

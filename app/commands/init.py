@@ -256,7 +256,7 @@ def _choose_model(default: str) -> str:
 
 def _new_key() -> tuple[str, str]:
     """Returns a key, and its entry for ``auth.keys``."""
-    from app.local_key import new_key
+    from wicketgate.storage.keys import new_key
 
     secret, digest = new_key("first")
     return secret, json.dumps({"id": "first", "sha256": digest, "actor": "me", "permissions": ["*"]})

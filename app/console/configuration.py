@@ -162,7 +162,10 @@ def list_keys(gate: Gate) -> Mapping[str, Any]:
     now, life = gate.records.traffic.now(), gate.keys.life()
     keys = sorted(gate.keys.accepted(), key=lambda key: key.id)
     return {
-        "keys": [_key(each, now, life[each.id].last_used) for each in keys[:MOST_KEYS]],
+        "keys": [
+            {**_key(each, now, life[each.id].last_used), "made_here": gate.keys.is_made(each)}
+            for each in keys[:MOST_KEYS]
+        ],
         "more": max(0, len(keys) - MOST_KEYS),
         "since": gate.records.traffic.since,
         "now": now,
@@ -174,6 +177,7 @@ def _key(key: HashedKey, now: float, last_used: float | None) -> Mapping[str, An
         "id": key.id,
         "actor": key.identity.actor,
         "permissions": list(key.identity.permissions),
+        "roles": list(key.identity.roles),
         "not_before": key.not_before,
         "expires_at": key.expires_at,
         "last_used": last_used,

@@ -17,7 +17,7 @@ from pathlib import Path
 
 STATIC = Path(__file__).parent / "static"
 BASE = "/console/"
-PAGES = ("gate", "tools", "chat", "servers", "calls", "approvals", "spending", "keys", "configuration")
+PAGES = ("gate", "tools", "chat", "servers", "calls", "approvals", "spending", "keys", "connect", "configuration")
 """As in static/route.js."""
 
 _TYPES = {

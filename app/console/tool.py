@@ -11,6 +11,7 @@ from time import perf_counter
 from typing import Any, NamedTuple
 
 from app.console.live import call_news
+from wicketgate.access.identity import Identity
 from wicketgate.catalog.card import render_card
 from wicketgate.catalog.definition_change import compact_json, digest_or_nothing
 from wicketgate.catalog.pins import Held, address_of
@@ -35,10 +36,17 @@ _ABOUT_CHARS = 2_000
 
 
 def whole_tool(
-    gate: Gate, tool_id: str, context: CallContext, key: str = "", *, everything: bool, may_accept: bool
+    gate: Gate,
+    tool_id: str,
+    context: CallContext,
+    key: str = "",
+    of: Identity | None = None,
+    *,
+    everything: bool,
+    may_accept: bool,
 ) -> Mapping[str, Any]:
     """All that is known of the tool, if it exists for this caller. *everything*: also of a tool that does not; its pin;
-    and why the holder of *key*, or the caller, may use it. Raises HydrateFailed."""
+    and why *of*, the holder of *key*, or the caller may use it. Raises HydrateFailed."""
     runtime = gate.runtime
     catalog, visible = runtime.catalog(), runtime.visible(context)
     hidden = everything and tool_id in catalog.tools and visible is not None and not visible(tool_id)
@@ -73,7 +81,7 @@ def whole_tool(
         "traffic": (of_tool.calls, of_tool.failed, of_tool.median_ms) if everything else None,
         "recent": recent,
         "pin": _pin(gate, item, may_accept=may_accept) if everything else None,
-        "policy": _policy(gate, whole, context, key) if everything else None,
+        "policy": _policy(gate, whole, context, key, of) if everything else None,
     }
 
 
@@ -112,10 +120,11 @@ def _pin(gate: Gate, item: SelectableItem, *, may_accept: bool) -> dict[str, Any
     }
 
 
-def _policy(gate: Gate, tool_id: str, context: CallContext, key: str) -> dict[str, Any]:
-    """The policy on the tool for the holder of *key*; of an unknown one, for the caller. Raises HydrateFailed."""
+def _policy(gate: Gate, tool_id: str, context: CallContext, key: str, of: Identity | None) -> dict[str, Any]:
+    """The policy on the tool for *of*, otherwise the holder of *key*; of an unknown one, for the caller. Raises
+    HydrateFailed."""
     keys = [each for each in gate.keys.accepted() if not each.suspended]
-    identity = next((each.identity for each in keys if key and each.id == key), context.identity)
+    identity = of or next((each.identity for each in keys if key and each.id == key), context.identity)
     runtime = gate.runtime
     usable, lines = explain(
         runtime.catalog(),

@@ -80,7 +80,7 @@ async def test_a_caller_sees_the_pages_that_it_may(tab: Tab) -> None:
     page = await tab.open(key=READER)
     await expect(page.locator(".who b")).to_have_text("rita")
     names = await page.get_by_role("navigation").get_by_role("link").all_inner_texts()
-    assert [name.strip() for name in names] == ["Gate", "Tools", "Chat", "Calls", "Approvals"]
+    assert [name.strip() for name in names] == ["Gate", "Tools", "Chat", "Calls", "Approvals", "Connect"]
 
 
 @requirement("OPS-282")

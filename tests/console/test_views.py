@@ -33,6 +33,8 @@ PLACES: dict[str, tuple[str, str]] = {
     "call": ("calls?id={call}", ".detail .name"),
     "approvals": ("approvals", "#decided"),
     "keys": ("keys", "td"),
+    "spending": ("spending", ".choose"),
+    "connect": ("connect", "pre"),
     "configuration": ("configuration", ".rows"),
     "tools-held": ("tools?show=held", "main li, main a.nm"),
 }

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from app.local_key import new_key
 from tests.docs.forked import client
 from tests.docs.pages import blocks, pages
 from tests.docs.shell import NOT_RUN, bash, lines_of, parse, reason_not_run, script_of
 from tests.support.ports import free_port
 from tests.support.process import ROOT, program
 from tests.support.requirement import requirement
+from wicketgate.storage.keys import new_key
 
 PROGRAMS = ("wicketgate", "curl", "docker", "kubectl", "npx", "uvicorn", "pip", "uvx", "python")
 

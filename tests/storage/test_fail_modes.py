@@ -46,7 +46,7 @@ def test_kinds_are_degraded_until_their_next_step_succeeds_and_all_while_the_sto
 @requirement("OPS-192")
 def test_one_line_says_what_becomes_of_each_kind() -> None:
     line = FailModes({**USUAL, "quotas": "closed"}).summary()
-    assert line.startswith("claims, approvals, runs, quotas: refused; places, learned words: ")
+    assert line.startswith("claims, approvals, runs, quotas: refused; places, learned words, budgets: ")
     assert line.endswith("; artifacts: partial, not lost")
 
 

@@ -40,6 +40,7 @@ AuditedOperation = Literal[
     "reload",
     "server",
     "accept",
+    "key",
 ]
 
 Phase = Literal["intent", "end"]

@@ -33,7 +33,7 @@ _OF_GRANTS: Mapping["GrantEventKind", tuple[str, AuditOutcome]] = {
     "left": ("not ended at its issuer", "failed"),
 }
 _OF_EXCHANGES: Mapping[ExchangeOutcome, AuditOutcome] = {"ok": "allowed", "denied": "denied", "failed": "failed"}
-_WATCHED = ("approval", "reload", "server", "accept")
+_WATCHED = ("approval", "reload", "server", "accept", "key")
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ const NAV = [
   null,
   ["spending", "Spending", "read"],
   ["keys", "Keys", "read"],
+  ["connect", "Connect"],
   ["configuration", "Configuration", "read"],
 ];
 
@@ -140,6 +141,18 @@ function Signed({ me, signOut }) {
   const [dark, turn] = useTheme();
   const waiting = useWaiting(me);
   const live = useLiveState();
+  // Before the title of each page, so that a tab in the background tells of it.
+  useEffect(() => {
+    const mark = () => {
+      const plainTitle = document.title.replace(/^\(\d+\) /, "");
+      const wanted = waiting ? `(${waiting}) ${plainTitle}` : plainTitle;
+      if (document.title !== wanted) document.title = wanted;
+    };
+    mark();
+    const watch = new MutationObserver(mark);
+    watch.observe(document.querySelector("title"), { childList: true });
+    return () => watch.disconnect();
+  }, [waiting]);
   const main = useRef(null);
   const last = useRef("");
   useEffect(() => {

@@ -5,7 +5,7 @@ import { useEffect, useState } from "preact/hooks";
 const BASE = new URL(".", location.href);
 const listeners = new Set();
 
-export const PAGES = ["gate", "tools", "chat", "servers", "calls", "approvals", "spending", "keys", "configuration"];
+export const PAGES = ["gate", "tools", "chat", "servers", "calls", "approvals", "spending", "keys", "connect", "configuration"];
 
 export function where() {
   const name = location.pathname.slice(location.pathname.lastIndexOf("/") + 1);

@@ -152,6 +152,26 @@ export const State = ({ state, children }) =>
 export const Button = ({ main, danger, children, ...more }) =>
   html`<button class=${`btn${main ? " p" : ""}${danger ? " d" : ""}`} type="button" ...${more}>${children}</button>`;
 
+// A button that asks first. Escape, like *keep*, leaves all as it was; the focus goes along, and back to the button.
+export function Confirm({ label, title, text, yes, keep, act, disabled }) {
+  const [asking, setAsking] = useState(false);
+  const first = useRef(null), opener = useRef(null), was = useRef(false);
+  useEffect(() => {
+    if (asking) first.current?.focus();
+    else if (was.current) opener.current?.focus();
+    was.current = asking;
+  }, [asking]);
+  const decide = (done) => () => {
+    setAsking(false);
+    if (done) act();
+  };
+  if (!asking) return html`<button class="btn d" type="button" ref=${opener} disabled=${disabled} onClick=${() => setAsking(true)}>${label}</button>`;
+  return html`<div class="ask confirm" role="group" aria-label=${title} onKeyDown=${(event) => event.key === "Escape" && setAsking(false)}>
+    <h3>${title}</h3><p>${text}</p>
+    <div class="btns"><${Button} danger onClick=${decide(true)}>${yes}<//><button class="btn" type="button" ref=${first} onClick=${decide(false)}>${keep}</button></div>
+  </div>`;
+}
+
 export const Note = ({ children }) => html`<p class="foot">${children}</p>`;
 
 export function Failure({ error, again }) {

@@ -80,7 +80,8 @@ async def test_keys_are_told_without_their_hashes() -> None:
     assert keys["writer"]["permissions"] == ["ops:*", "tools:*"]
     for secret in (KEY, hash_key(KEY), "0" * 64):
         assert secret not in answer.text
-    assert set(keys["test"]) == {"id", "actor", "permissions", "not_before", "expires_at", "last_used", "state"}
+    times = {"not_before", "expires_at", "last_used"}
+    assert set(keys["test"]) == {"id", "actor", "permissions", "roles", "state", "made_here", *times}
 
 
 async def test_one_section_has_all_of_its_values() -> None:

@@ -7,7 +7,8 @@ import { go } from "../route.js";
 import { Button, Copy, Failure, Fragment, Link, Loaded, Note, Section, Table, Time, Title, clock, html, moment, ms, number, outcome, plain, plural, useLater, useLoad } from "../ui.js";
 
 const OUTCOMES = [["", "any"], ["error", "tool error"], ["failed", "failed"], ["denied", "denied"], ["invalid", "invalid"], ["approval_required", "approval required"], ["cancelled", "cancelled"], ["allowed", "allowed"]];
-const OPERATIONS = ["execute", "view", "read", "prompt", "complete", "question", "sampling", "roots", "login", "connection", "approval", "reload", "server", "accept"];
+const OPERATIONS = ["execute", "view", "read", "prompt", "complete", "question", "sampling", "roots", "login", "connection", "approval", "reload", "server", "accept", "key"];
+const TIMES = [["from", "From"], ["to", "Until"]];
 const TEXTS = [["q", "Any word"], ["tool", "Tool"], ["server", "Server"]];
 const OLDER = { memory: "Older ones", sql: "Older ones, from the audit database" };
 const TYPED_MS = 300;
@@ -15,6 +16,11 @@ const MOST = 2000;
 
 // What it was about: a tool, a server, or the gate itself.
 const subject = (call) => call.name || (call.server ? call.server : call.operation);
+// *order*: the calls of one request, as they came.
+const searchOf = ({ order, from, to, ...filters }) => {
+  const moments = Object.entries({ from, to }).filter(([, text]) => text).map(([name, text]) => [name, Date.parse(text) / 1000]).filter(([, at]) => Number.isFinite(at));
+  return new URLSearchParams([...Object.entries(filters).filter(([, value]) => value), ...moments]).toString();
+};
 const days = (at) => new Date(at * 1000).toDateString() === new Date().toDateString();
 
 export default function Calls({ query, me }) {
@@ -28,7 +34,7 @@ export default function Calls({ query, me }) {
   }, [settled]);
   const change = (name) => (event) => setTyped({ ...typed, [name]: event.currentTarget.value });
   const cleared = () => setTyped({});
-  const search = new URLSearchParams(Object.entries(filters).filter(([, value]) => value)).toString();
+  const search = searchOf(filters);
   return html`<${Fragment}>
     <${Title} name="Calls">${me.may.read ? "Calls" : "Your calls"}<//>
     <form class="filters" role="search" onSubmit=${(event) => event.preventDefault()}>
@@ -36,6 +42,7 @@ export default function Calls({ query, me }) {
       ${me.may.read && html`<div class="f"><label for="by-actor">Actor</label><input id="by-actor" type="search" maxlength="200" value=${typed.actor || ""} onInput=${change("actor")} /></div>`}
       <div class="f"><label for="by-outcome">Outcome</label><select id="by-outcome" onChange=${change("outcome")}>${OUTCOMES.map(([value, label]) => html`<option value=${value} selected=${(typed.outcome || "") === value} key=${value}>${label}</option>`)}</select></div>
       <div class="f"><label for="by-operation">Operation</label><select id="by-operation" onChange=${change("operation")}><option value="">any</option>${OPERATIONS.map((value) => html`<option value=${value} selected=${typed.operation === value} key=${value}>${value}</option>`)}</select></div>
+      ${TIMES.map(([name, label]) => html`<div class="f" key=${name}><label for=${`by-${name}`}>${label}</label><input id=${`by-${name}`} type="datetime-local" value=${typed[name] || ""} onInput=${change(name)} /></div>`)}
       ${Object.values(typed).some(Boolean) && html`<button class="lnk" type="button" onClick=${cleared}>Clear</button>`}
     </form>
     <div class=${id ? "two calls" : "calls"}>
@@ -60,6 +67,7 @@ function List({ search, filters, id, me }) {
   };
   return html`<section aria-labelledby="list"><${Loaded} data=${data}>${(found) => {
     const calls = [...found.calls, ...older.calls];
+    if (filters.order) calls.reverse();
     const page = older.at || found;
     const more = async () => {
       setOlder({ ...older, busy: true, error: null });
@@ -71,7 +79,8 @@ function List({ search, filters, id, me }) {
       }
     };
     return html`<${Fragment}>
-      <div class="sec"><h2 id="list">${calls.length ? `The last ${number(calls.length)}` : "None"}</h2>
+      <div class="sec"><h2 id="list">${!calls.length ? "None" : filters.order ? `${plural(calls.length, "call")} of this request, in order` : `The last ${number(calls.length)}`}</h2>
+        ${calls.length > 0 && html`<${Export} search=${search} />`}
         ${newer > 0 && html`<button class="lnk" type="button" onClick=${again}>${plural(newer, "call")} ended since: show</button>`}</div>
       ${!calls.length && html`<p class="empty">${search ? "No record fits these filters." : "Nothing has been called yet. Each call stands here as it ends."}</p>`}
       ${calls.length > 0 && html`<${Table} kind="log" columns=${[["When", "when"], ["What", "what"], me.may.read && ["Who", "actor"], ["Outcome", "how"], ["Time", "r"]]} rows=${calls.map((call) => {
@@ -93,6 +102,35 @@ function List({ search, filters, id, me }) {
   }}<//></section>`;
 }
 
+const COLUMNS = ["at", "operation", "actor", "key_id", "tool_id", "server", "outcome", "tool", "code", "duration_ms", "upstream_ms", "correlation_id", "call_id", "detail"];
+const MOST_EXPORTED = 20_000;
+// A spreadsheet would take these beginnings for a formula.
+const cell = (value) => `"${String(value ?? "").replace(/^[=+\-@\t\r]/, "'$&").replaceAll('"', '""')}"`;
+
+function Export({ search }) {
+  const [state, setState] = useState({ busy: false, error: null });
+  const save = async () => {
+    setState({ busy: true, error: null });
+    try {
+      const rows = [COLUMNS.join(",")];
+      for (let cursor = ""; cursor != null && rows.length < MOST_EXPORTED; ) {
+        const page = await get(`calls?${search}&limit=200${cursor && `&cursor=${encodeURIComponent(cursor)}`}`);
+        rows.push(...page.calls.map((call) => COLUMNS.map((name) => cell(name === "at" ? new Date(call.at * 1000).toISOString() : call[name])).join(",")));
+        cursor = page.next_cursor;
+      }
+      const link = document.createElement("a");
+      link.href = URL.createObjectURL(new Blob([rows.join("\r\n")], { type: "text/csv" }));
+      link.download = "calls.csv";
+      link.click();
+      URL.revokeObjectURL(link.href);
+      setState({ busy: false, error: null });
+    } catch (error) {
+      setState({ busy: false, error });
+    }
+  };
+  return html`<${Fragment}><button class="lnk" type="button" disabled=${state.busy} onClick=${save}>Export as CSV</button><${Failure} error=${state.error} /><//>`;
+}
+
 function Whole({ id, filters }) {
   const data = useLoad((signal) => get(`calls/${encodeURIComponent(id)}`, { signal }), [id]);
   return html`<section class="detail" aria-label="One call"><div class="close"><${Link} page="calls" query=${filters}>Close<//></div><${Loaded} data=${data}>${({ records, times, unread }) => {
@@ -107,7 +145,7 @@ function Whole({ id, filters }) {
       ["Arguments", call.arguments && html`only their digest is kept: <code>${plain(call.arguments, 80)}</code>`],
       ["Approval", call.approval && html`<code>${plain(call.approval, 80)}</code>`],
       ["Call", html`<code>${plain(call.call_id, 80)}</code> <${Copy} text=${call.call_id} />`],
-      ["Request", html`<code>${plain(call.correlation_id, 130)}</code> <${Link} page="calls" query=${{ q: call.correlation_id }}>all of this request<//>`],
+      ["Request", html`<code>${plain(call.correlation_id, 130)}</code> <${Link} page="calls" query=${{ q: call.correlation_id, order: "run" }}>all of this request, in order<//>`],
     ];
     return html`<${Fragment}>
       <h2 class="name">${plain(subject(call), 120)}</h2>

@@ -10,6 +10,8 @@ import { Waiting } from "./waiting.js";
 
 const MOST_BUTTONS = 40; // tiles of a row that are buttons; above it a canvas draws them
 const MOST_RIBBONS = 50;
+const MOST_WHOLE = 6; // servers whose cards have a row each; of more, each without trouble is one row
+const LOWEST_CENTRE = 300; // so that the model's side is seen without scrolling
 const MOST_LIVE = matchMedia("(min-width: 1700px) and (min-height: 1000px)").matches ? 20 : 13;
 const FLIGHT_MS = 900;
 const KINDS = { stdio: "stdio", http: "streamable HTTP", sse: "SSE", openapi: "OpenAPI", python: "Python", embedded: "in this program" };
@@ -106,11 +108,41 @@ function recounted({ row, tools: before }, news, of) {
     const [calls, failed, p50] = of[tool.id] || [0, 0, null];
     return { ...tool, calls, failed, p50 };
   });
+  return summed(row, tools);
+}
+
+function summed(row, tools) {
   const timed = tools.filter((tool) => tool.p50 != null).sort((a, b) => a.p50 - b.p50);
   const half = sum(timed.map((tool) => tool.calls)) / 2;
   let seen = 0;
   const middle = timed.find((tool) => (seen += tool.calls) >= half);
   return { row, tools, calls: sum(tools.map((tool) => tool.calls)), failed: sum(tools.map((tool) => tool.failed)), p50: middle?.p50 ?? null };
+}
+
+const isTroubled = (upstream) => upstream.state !== "ready" || !!upstream.error;
+
+// The groups of rows to draw, those of servers in trouble first: {groups, rows, at}, with the place of each row of the
+// map in *at*. Of many servers, each without trouble is one row.
+function grouped(map, counted) {
+  const own = map.upstreams.map(() => []);
+  counted.forEach((each, place) => own[each.row.upstream].push(place));
+  const top = map.path === "/" || !map.path;
+  // A server without a row is still a server: one that is down has none.
+  const order = [...map.upstreams.keys()].filter((place) => own[place].length || top);
+  const many = top && order.length > MOST_WHOLE;
+  if (many) order.sort((a, b) => isTroubled(map.upstreams[b]) - isTroubled(map.upstreams[a]));
+  const rows = [], at = [];
+  const add = (each, places) => {
+    places.forEach((place) => (at[place] = rows.length));
+    return { ...each, place: rows.push(each) - 1 };
+  };
+  const groups = order.map((place) => {
+    const upstream = map.upstreams[place], places = own[place];
+    if (!many || isTroubled(upstream) || !places.length) return { upstream, list: places.map((one) => add(counted[one], [one])) };
+    const row = { path: `/${upstream.name}`, label: upstream.name, upstream: place, tokens: sum(places.map((one) => counted[one].row.tokens)) };
+    return { upstream, folded: true, list: [add(summed(row, places.flatMap((one) => counted[one].tools)), places)] };
+  });
+  return { groups, rows, at };
 }
 
 // The places of the rows by the ids of their tools.
@@ -142,6 +174,7 @@ export default function Gate({ query, me }) {
         ["Waiting", number(totals.waiting), totals.waiting ? "wait" : ""],
       ]} />`}
     </div>
+    ${found && html`<p class="sees">The model sees ${plural(found.model.tools, "tool")}, ${number(found.model.tokens)} tokens.</p>`}
     ${totals && html`<${Saved} totals=${totals} />`}
     <${Failure} error=${map.error} again=${map.again} />
     <div class="cols">
@@ -210,12 +243,13 @@ function Troubles({ map }) {
 
 function Picture({ map, traffic, path, paused }) {
   const placeOf = useMemo(() => placed(map), [map]);
-  const rows = useCounted(map, placeOf, traffic);
+  const counted = useCounted(map, placeOf, traffic);
+  const { groups, rows, at } = useMemo(() => grouped(map, counted), [map, counted]);
   const box = useRef(null), list = useRef(null);
   const [geometry, setGeometry] = useState(null);
   const [over, setOver] = useState(-1);
   const [tip, setTip] = useState(null);
-  const flights = useFlights(placeOf, paused);
+  const flights = useFlights(placeOf, at, paused);
   useLayoutEffect(() => {
     const measure = () => {
       const top = box.current.getBoundingClientRect().top;
@@ -242,14 +276,13 @@ function Picture({ map, traffic, path, paused }) {
   const open = (tool) => go("tools", { id: tool.id });
   const keys = (event) => move(event, list.current, () => setTip(null));
   let first = true;
-  const groups = grouped(map, rows);
   const most = Math.max(...rows.map((one) => one.calls), 1);
   return html`<div class="pic" ref=${box} onMouseLeave=${() => setTip(null)} onKeyDown=${keys}>
     ${geometry && html`<${Flow} geometry=${geometry} rows=${rows} meta=${traffic?.meta || {}} model=${map.model} over=${over} flights=${flights} />`}
     <div class="rows" ref=${list} role="group" aria-label="Cards and their tools. Arrow keys move between tools.">
       <div class="hd" aria-hidden="true"><span /><span /><span>calls</span><span>failed</span><span>ms</span><span>tokens</span></div>
-      ${groups.map(({ upstream, list: own }) => html`<${Fragment} key=${upstream.name}>
-        <${Upstream} upstream=${upstream} path=${path} />
+      ${groups.map(({ upstream, folded, list: own }) => html`<${Fragment} key=${upstream.name}>
+        ${!folded && html`<${Upstream} upstream=${upstream} path=${path} />`}
         ${own.map(({ place, ...each }) => {
           const leads = first && !each.row.leaf && each.tools.length <= MOST_BUTTONS;
           if (leads) first = false;
@@ -263,13 +296,6 @@ function Picture({ map, traffic, path, paused }) {
       <small>${plural(tip.tool.calls, "call")}${tip.tool.failed ? `, ${tip.tool.failed} failed` : ""}${tip.tool.p50 != null ? `, ${ms(tip.tool.p50)}` : ""} · definition about ${number(tip.tool.tokens)} tokens</small>
     </div>`}
   </div>`;
-}
-
-function grouped(map, rows) {
-  const groups = map.upstreams.map((upstream) => ({ upstream, list: [] }));
-  rows.forEach((each, place) => groups[each.row.upstream].list.push({ ...each, place }));
-  // A server without a row is still a server: one that is down has none.
-  return groups.filter(({ upstream, list }) => list.length || map.path === "/" || !map.path);
 }
 
 function Upstream({ upstream }) {
@@ -457,7 +483,7 @@ function laidOut(geometry, rows, meta) {
   const open = Math.max(36, sum(widths));
   const { middles, height } = geometry;
   const order = [...rows.keys()].sort((a, b) => (middles[a] ?? 0) - (middles[b] ?? 0));
-  const centre = Math.max(open / 2 + 90, Math.min(height - open / 2 - 30, ((middles[order[0]] ?? 0) + (middles[order.at(-1)] ?? height)) / 2));
+  const centre = Math.max(open / 2 + 90, Math.min(LOWEST_CENTRE, height - open / 2 - 30, ((middles[order[0]] ?? 0) + (middles[order.at(-1)] ?? height)) / 2));
   const top = centre - open / 2;
   // From the opening they leave in the order of their rows, so that none crosses another.
   let y = centre - sum(widths) / 2;
@@ -533,7 +559,7 @@ function begun(motion) {
 }
 
 // A dot runs along the ribbon of each new call, and its tile is ringed.
-function useFlights(placeOf, paused) {
+function useFlights(placeOf, rowAt, paused) {
   const [list, setList] = useState([]);
   const [hot, setHot] = useState(null);
   const key = useRef(0);
@@ -542,7 +568,7 @@ function useFlights(placeOf, paused) {
     setHot(data.tool_id);
     setTimeout(() => setHot((now) => (now === data.tool_id ? null : now)), FLIGHT_MS);
     if (still.matches || document.hidden) return;
-    const flight = { key: key.current++, place: placeOf.get(data.tool_id), failed: data.outcome === "failed" };
+    const flight = { key: key.current++, place: rowAt[placeOf.get(data.tool_id)], failed: data.outcome === "failed" };
     setList((now) => [...now.slice(-11), flight]);
     setTimeout(() => setList((now) => now.filter((each) => each !== flight)), FLIGHT_MS + 100);
   });

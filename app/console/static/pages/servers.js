@@ -3,7 +3,7 @@
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { get, post } from "../api.js";
 import { useLive } from "../live.js";
-import { Button, Failure, Figures, Fragment, Link, Loaded, Note, Nothing, Section, State, Time, Title, announce, html, lasting, number, plain, plural, useEvery, useLoad } from "../ui.js";
+import { Button, Failure, Figures, Confirm, Fragment, Link, Loaded, Note, Nothing, Section, State, Time, Title, announce, html, lasting, number, plain, plural, useEvery, useLoad } from "../ui.js";
 
 const KINDS = { stdio: "stdio", http: "streamable HTTP", sse: "SSE", openapi: "OpenAPI", python: "Python", embedded: "in this program" };
 const WHAT = { ready: "connected", down: "down", reconnect: "reconnected by an operator", disabled: "disabled by an operator", enabled: "enabled by an operator" };
@@ -128,30 +128,26 @@ function Processes({ outcomes }) {
 const Meter = ({ taken, most, label }) => html`<span class="meter">${most != null && html`<i aria-hidden="true"><b style=${{ width: `${Math.min(100, (taken / Math.max(1, most)) * 100)}%` }} /></i>`}${number(taken)}${most != null ? ` of ${number(most)}` : ""} ${label}</span>`;
 
 function Actions({ server, me, done }) {
-  const [state, setState] = useState({ busy: "", asking: false, told: "", error: null });
+  const [state, setState] = useState({ busy: "", told: "", error: null });
   if (!server.configured) return html`<${Note}>The program that runs this gate passed it in, and alone can change it.<//>`;
   if (!me.may.write) return html`<${Note}>To connect it anew, or to switch it off, takes the permission <code>ops:write</code>.<//>`;
   const act = async (action) => {
-    setState({ busy: action, asking: false, told: "", error: null });
+    setState({ busy: action, told: "", error: null });
     try {
       const { done: told } = await post(`servers/${encodeURIComponent(server.name)}/${action}`);
       announce(`${server.name}: ${told}`);
-      setState({ busy: "", asking: false, told, error: null });
+      setState({ busy: "", told, error: null });
     } catch (error) {
-      setState({ busy: "", asking: false, told: "", error });
+      setState({ busy: "", told: "", error });
     }
     done();
     setTimeout(done, OTHERS_MS);
   };
-  if (state.asking) {
-    return html`<div class="ask"><h3>Disable ${plain(server.name, 64)}?</h3>
-      <p>${server.tools ? `Nobody can find or call its ${plural(server.tools, "tool")}` : "It is not started"} until it is enabled, or the configuration is read again. Calls under way may be ended. It is recorded in the audit.</p>
-      <div class="btns"><${Button} danger onClick=${() => act("disable")}>Disable it<//><${Button} onClick=${() => setState({ ...state, asking: false })}>Keep it<//></div></div>`;
-  }
+  const ends = `${server.tools ? `Nobody can find or call its ${plural(server.tools, "tool")}` : "It is not started"} until it is enabled, or the configuration is read again. Calls under way may be ended. It is recorded in the audit.`;
   return html`<${Fragment}>
     <div class="btns">
       ${server.enabled
-        ? html`<${Fragment}><${Button} disabled=${!!state.busy} onClick=${() => act("reconnect")}>Reconnect<//><${Button} danger disabled=${!!state.busy} onClick=${() => setState({ ...state, asking: true, told: "" })}>Disable …<//><//>`
+        ? html`<${Fragment}><${Button} disabled=${!!state.busy} onClick=${() => act("reconnect")}>Reconnect<//><${Confirm} label="Disable …" title=${`Disable ${plain(server.name, 64)}?`} text=${ends} yes="Disable it" keep="Keep it" disabled=${!!state.busy} act=${() => act("disable")} /><//>`
         : html`<${Button} main disabled=${!!state.busy} onClick=${() => act("enable")}>Enable until the next reload<//>`}
       ${state.told && html`<span role="status">${state.told}</span>`}
     </div>

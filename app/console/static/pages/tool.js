@@ -20,7 +20,8 @@ export function colours(words) {
 }
 
 export function Tool({ id, query, me, found }) {
-  const data = useLoad((signal) => get(`tool?id=${encodeURIComponent(id)}${query.key ? `&key=${encodeURIComponent(query.key)}` : ""}`, { signal }), [id, query.key]);
+  const asked = ["key", "actor", "permissions", "roles"].filter((name) => query[name]).map((name) => `&${name}=${encodeURIComponent(query[name])}`).join("");
+  const data = useLoad((signal) => get(`tool?id=${encodeURIComponent(id)}${asked}`, { signal }), [id, asked]);
   useLive((event) => event === "catalog" && data.again());
   const hit = found?.hits.find((each) => each.id === id);
   const choose = (next) => go("tools", { ...query, id, tab: next }, { replace: true });
@@ -141,13 +142,22 @@ function Pin({ tool, again }) {
 
 function Who({ tool, query }) {
   const { policy } = tool;
-  const pick = (event) => go("tools", { ...query, id: tool.id, tab: "who", key: event.target.value }, { replace: true });
+  const see = (more) => go("tools", { ...query, id: tool.id, tab: "who", key: "", actor: "", permissions: "", roles: "", ...more }, { replace: true });
+  const pick = (event) => see({ key: event.target.value });
+  const ask = (event) => {
+    event.preventDefault();
+    see(Object.fromEntries(new FormData(event.target)));
+  };
   return html`<${Fragment}>
     <div class="f who-key"><label for="whokey">Key</label><select id="whokey" value=${policy.key} onChange=${pick}>
       ${!policy.keys.some((each) => each.id === policy.key) && html`<option value=${policy.key}>${plain(policy.actor, 80)}</option>`}
       ${policy.keys.map((each) => html`<option value=${each.id} key=${each.id}>${plain(each.id, 60)} (${plain(each.actor, 60)})</option>`)}
     </select></div>
-    <p><b class=${policy.usable ? "ok" : "bad"}>${policy.usable ? "Sees it" : "Does not see it"}</b></p>
+    <details open=${!!query.actor}><summary>Another caller</summary><form class="filters" onSubmit=${ask}>
+      ${[["actor", "Actor"], ["permissions", "Permissions"], ["roles", "Roles"]].map(([name, label]) => html`<div class="f" key=${name}><label for=${`who-${name}`}>${label}</label>
+        <input id=${`who-${name}`} name=${name} maxlength="500" autocomplete="off" required=${name === "actor"} placeholder=${name === "permissions" ? "tools:github:*" : ""} defaultValue=${query[name] || ""} /></div>`)}
+      <button class="btn">Ask</button></form></details>
+    <p>${plain(policy.actor, 130)}: <b class=${policy.usable ? "ok" : "bad"}>${policy.usable ? "Sees it" : "Does not see it"}</b></p>
     <ol class="steps">${policy.lines.map((line, at) => html`<li key=${at} class=${line.startsWith("  ") ? "in" : ""}>${plain(line.trim(), 400)}</li>`)}</ol>
     <${Note}>The same as <code>wicketgate explain</code> tells. No caller is told this.<//>
   <//>`;
