@@ -26,6 +26,7 @@ from app.port.connections import ConnectionCounts
 from app.process import collect_seldom, on_hangup, on_stop, search_python_folders
 from app.start_lines import say_start, say_stop
 from app.telemetry import SpanCounts, telemetry
+from app.webhook import approval_webhook
 from app.workers.metrics import WorkerMetrics
 from app.workers.place import READY, Place
 from wicketgate.config.reload import Reloader
@@ -133,6 +134,7 @@ async def service_lifespan(
                 server.fail(error)
             raise
         await stack.enter_async_context(doors.running())
+        await stack.enter_async_context(approval_webhook(gate))
         if server is None:
             with suppress(TimeoutError):
                 await asyncio.wait_for(gate.wait_ready(), _SOON_READY_S)

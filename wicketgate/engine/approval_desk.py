@@ -95,7 +95,9 @@ class ApprovalDesk:
         page: str = "",
         flows: FlowStore | None = None,
     ) -> None:
-        self._page = page
+        self.page = page
+        self.on_waiting: Callable[[WaitingCall, str], None] = lambda call, handle: None
+        """Called with each call that this process puts on the list, and its handle. It must neither wait nor fail."""
         self._flows = flows
         self.sealed = SealedApprovals(seal, used)
         self._waiting = waiting
@@ -277,7 +279,7 @@ class ApprovalDesk:
     def place_of(self, id: str) -> dict[str, str]:
         """Returns where people decide on the call *id*, for the client of the call."""
         place = {"id": id, "command": f"wicketgate approvals approve {id}"}
-        return {**place, "console": self._page} if self._page else place
+        return {**place, "console": self.page} if self.page else place
 
     async def put_on_list(self, call: PendingCall, context: CallContext, arguments: str, approval_id: str) -> str:
         """Returns the id under which *call* waits; empty if it does not. *arguments* is their digest, *approval_id* the
@@ -288,29 +290,31 @@ class ApprovalDesk:
         approval = self.sealed.seal.open(actor, sealed)
         if approval is None:
             return ""
-        return await self._waiting.add(
-            WaitingCall(
-                sealed,
-                actor,
-                call.tool_id,
-                call.definition,
-                arguments,
-                shown_arguments(call.args),
-                argument_names(call.args),
-                self._now(),
-                approval.sealed.expires_at,
-                from_chat=bool(approval_id),
-                key_id=identity.key_id,
-                source=context.source,
-                door=context.door,
-                needs=call.needs,
-                why=call.flow.for_person(),
-                session=call.flow.session,
-                # Where others approve, each call is theirs to read.
-                strange=() if call.needs else call.flow.acceptable,
-                requests=tuple(place.correlation_id for place in call.flow.places.values()),
-            )
+        waiting = WaitingCall(
+            sealed,
+            actor,
+            call.tool_id,
+            call.definition,
+            arguments,
+            shown_arguments(call.args),
+            argument_names(call.args),
+            self._now(),
+            approval.sealed.expires_at,
+            from_chat=bool(approval_id),
+            key_id=identity.key_id,
+            source=context.source,
+            door=context.door,
+            needs=call.needs,
+            why=call.flow.for_person(),
+            session=call.flow.session,
+            # Where others approve, each call is theirs to read.
+            strange=() if call.needs else call.flow.acceptable,
+            requests=tuple(place.correlation_id for place in call.flow.places.values()),
         )
+        handle = await self._waiting.add(waiting)
+        if handle:
+            self.on_waiting(waiting, handle)
+        return handle
 
 
 class _AtDesk:

@@ -19,6 +19,7 @@ from wicketgate.config.settings.base import (
     Granted,
     Section,
     ToolPattern,
+    check_url,
     refuse_repeats,
     word_or_section,
 )
@@ -110,8 +111,17 @@ class AuthSettings(Section):
     """Actors that are one person, each group a list: ``[[ann, "corp:ann"]]``. Approvers are counted by persons."""
     approval_ttl_s: float = Field(default=3_600.0, ge=1, le=30 * 86_400)
     """Time in which an approval is good."""
+    approval_webhook: SecretStr | None = None
+    """A URL that gets a POST with ``{"text": ...}`` for each call that begins to wait for an approval."""
     audit_key: SecretStr | None = None
     """Arguments are recorded in the audit log as an HMAC under this key, so that short ones cannot be guessed."""
+
+    @field_validator("approval_webhook")
+    @classmethod
+    def _is_url(cls, url: SecretStr | None) -> SecretStr | None:
+        if url is not None:
+            check_url("approval_webhook", url.get_secret_value())
+        return url
 
     @field_validator("audit_key")
     @classmethod
@@ -183,6 +193,8 @@ class AuthSettings(Section):
     def secrets(self) -> Iterator[str]:
         """The values to mask in logs."""
         yield from self.ring()
+        if self.approval_webhook is not None:
+            yield self.approval_webhook.get_secret_value()
         if self.digest_key is not None:
             yield self.digest_key
         for issuer in self.issuers:

@@ -22,8 +22,8 @@ export default function Connect() {
       <div class="f"><label for="client">Client</label><select id="client" value=${client} onChange=${(event) => setClient(event.target.value)}>${CLIENTS.map((name) => html`<option value=${name}>${name}</option>`)}</select></div>
       <div class="f"><label for="face">It sees</label><select id="face" value=${face} onChange=${(event) => setFace(event.target.value)}>${FACES.map(([value, label]) => html`<option value=${value}>${label}</option>`)}</select></div>
     </form>
-    <${Section} title="By a command" id="cmd"><${Code} label="Command" text=${`export WG_KEY=...   # the key\nwicketgate connect ${client} --url ${url}`} />
-      <${Note}>It writes the entry into the file of the client, and shows it first. <code>wicketgate connect --help</code> names all clients.<//><//>
+    <${Section} title="By a command" id="cmd"><${Code} label="Command" text=${`export WG_KEY=...   # the key\nwicketgate connect ${client} --url ${GATE}${face ? " --tools all" : " --tools search"} --write`} />
+      <${Note}>It writes the entry into the file of the client, and keeps a copy of that. Without <code>--write</code> it only prints the entry.<//><//>
     <${Section} title="By hand" id="hand"><${Code} label="Entry of a client's file" text=${JSON.stringify(entry, null, 2)} />
       <${Note}>Most clients read such an entry; some write the variable as <code>\${env:WG_KEY}</code> or want the key itself.<//><//>
     <${Section} title="A chat, with the model of this gate" id="chat"><${Code} label="Chat with curl" text=${`curl -N ${GATE}/engine/chat \\\n  -H "Authorization: Bearer $WG_KEY" -H "Content-Type: application/json" \\\n  -d '${JSON.stringify(body)}'`} /><//>
