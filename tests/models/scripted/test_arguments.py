@@ -1,5 +1,6 @@
 """Arguments come from the words of the message, and never from anywhere else."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -7,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.requirement import requirement
-from wicketgate.models.scripted.arguments import Filling, fill_arguments, json_arguments
+from wicketgate.models.scripted.arguments import Filling, fill_arguments, json_arguments, said_arguments
 
 ORDER = "string matching ^ord_[0-9]{4,}$, required: Order id."
 
@@ -80,3 +81,31 @@ def test_filling_never_fails_and_never_invents(message: str, expected: dict[str,
     for value in filling.arguments.values():
         if isinstance(value, str) and "/" not in value and value not in (".", "UTC", "GMT"):
             assert value in message
+
+
+@requirement("OPS-568")
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        (
+            "get_order(order_id: string matching ^ord_[0-9]{4,}$)",
+            {"order_id": "string matching ^ord_[0-9]{4,}$, required"},
+        ),
+        ("get_order()", {}),
+        ("Best: a. get_order(a: integer, b?: string)", {"a": "integer, required", "b": "string"}),
+        (
+            'get_order(of?: "x"|"y, z"|null, limit?: integer 1..100)',
+            {"of": '"x"|"y, z"|null', "limit": "integer 1..100"},
+        ),
+        ("forget_order(a: integer)", None),
+        ("get_order: no form", None),
+        ("", None),
+    ],
+)
+def test_arguments_are_read_from_the_short_form_of_a_browse(line: str, expected: Mapping[str, str] | None) -> None:
+    assert said_arguments(line, "get_order") == expected
+
+
+@given(st.text())
+def test_any_last_line_is_read(line: str) -> None:
+    said_arguments(line + ")", "x")

@@ -144,6 +144,17 @@ async def test_a_refused_dry_run_teaches_the_arguments_and_the_answer_says_what_
     assert 'shop:get_order#12345678 with {"number":"ord_0012"}' in text
 
 
+@requirement("OPS-568")
+async def test_arguments_that_a_browse_names_are_sent_at_once() -> None:
+    hint = "get_order(number: string matching ^ord_[0-9]{4,}$)"
+    conversation = await started("get order ord_0012", card("get_order"), hint=hint)
+    expected = {"tool_id": "shop:get_order#12345678", "args": {"number": "ord_0012"}}
+    assert await conversation.call() == ("tool_execute", expected)
+    # What the message does not give is asked for as before.
+    conversation = await started("get that order", card("get_order"), hint=hint)
+    assert (await conversation.call())[1]["dry_run"] is True
+
+
 async def test_a_value_whose_name_is_not_known_is_asked_for_in_a_dry_run() -> None:
     conversation = await started("show the last 5 orders", card("list_orders"))
     _, arguments = await conversation.call()

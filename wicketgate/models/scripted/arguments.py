@@ -60,6 +60,18 @@ def json_arguments(message: str) -> dict[str, Any]:
     return {}
 
 
+def said_arguments(line: str, name: str) -> dict[str, str] | None:
+    """Returns the arguments of *name* as a refusal would describe them, from the short form at the end of *line*; None
+    if it is not there. ``get_order(order_id: string, limit?: integer)`` has one that is required."""
+    form = re.search(rf"(?<![\w.-]){re.escape(name)}\((.*)\)$", line)
+    if form is None:
+        return None
+    # An argument begins with its name and a colon; shapes and patterns may have commas.
+    parts = re.split(r"(?:^|, )([A-Za-z_][\w.-]*)(\??): ", form[1])[1:]
+    each = zip(parts[::3], parts[1::3], parts[2::3], strict=True)
+    return {name: shape if optional else f"{shape}, required" for name, optional, shape in each}
+
+
 def fill_arguments(message: str, expected: Mapping[str, Any]) -> Filling:
     """Gives each argument of *expected* the first value of *message* that fits it; no value is used twice."""
     text = message[:MAX_MESSAGE_CHARS]

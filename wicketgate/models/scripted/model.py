@@ -21,6 +21,7 @@ from wicketgate.models.scripted.arguments import (
     fill_arguments,
     json_arguments,
     known_arguments,
+    said_arguments,
 )
 from wicketgate.models.scripted.wording import in_words
 from wicketgate.results.bulk import read_object
@@ -146,17 +147,21 @@ def _after_browse(question: str, steps: Sequence[_Step]) -> Call | str:
             filling = known_arguments(question, card.name)
             if filling is not None and not filling.missing and card.namespace == cards[0].namespace:
                 return Call("tool_execute", {"tool_id": card.id, "args": filling.arguments})
-    return _first_call(question, cards[0])
+    return _first_call(question, cards[0], str(steps[0].result.get("takes", "")))
 
 
-def _first_call(question: str, card: CardLine) -> Call:
-    """Runs the tool at once with JSON arguments of the message, or with all that it is known to take; otherwise asks
-    which arguments there are."""
+def _first_call(question: str, card: CardLine, takes: str) -> Call:
+    """Runs the tool at once with JSON arguments of the message, or with all that it is known to take, or that the last
+    line of the browse, *takes*, says; otherwise asks which arguments there are."""
     if given := json_arguments(question):
         return Call("tool_execute", {"tool_id": card.id, "args": given})
     known = known_arguments(question, card.name)
     if known is not None and not known.missing:
         return Call("tool_execute", {"tool_id": card.id, "args": known.arguments})
+    if (expected := said_arguments(takes, card.name)) is not None:
+        said = fill_arguments(question, expected)
+        if not said.missing:
+            return Call("tool_execute", {"tool_id": card.id, "args": said.arguments})
     return Call("tool_execute", {"tool_id": card.id, "args": dict(_PROBE), "dry_run": True})
 
 
@@ -294,7 +299,8 @@ def _read_result(tool: str, text: str) -> dict[str, Any]:
     match tool:
         case "tool_browse":
             best = _BEST.search(text.rpartition("\n")[2])
-            return {"cards": read_card_lines(text), "best": best[1].split(", ") if best else []}
+            lines = {"cards": read_card_lines(text), "best": best[1].split(", ") if best else []}
+            return {**lines, "takes": text.rpartition("\n")[2]}
         case "tool_view" if total := _TOTAL.search(text):
             return {"content": text[: total.start()], "total": total[1], "goes_on": total[2] is not None}
         case _:
