@@ -13,11 +13,11 @@ from typing import Any
 
 import yaml
 
-from app.local_key import new_key
 from bench.catalogs import ROOT
 from bench.cpu import MEASURED, pin
 from bench.quiet_process import quiet_process
 from bench.table import NONE, Table, figure
+from wicketgate.storage.keys import new_key
 
 Measures = dict[str, dict[str, list[float]]]
 """By measure, whose name ends in its unit, and by checkout: a value a round. Less is better."""

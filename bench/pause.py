@@ -22,11 +22,11 @@ import yaml
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
-from app.local_key import new_key
 from bench.catalogs import ROOT, corpus, routing_data
 from bench.helper_process import helper_process, next_line
 from bench.table import figure, percentile, table
 from tests.support.process import Program, program
+from wicketgate.storage.keys import new_key
 
 GOAL_MS = 50.0
 ERAS = {"2026": "2026-07-28", "handshake": "legacy"}

@@ -22,11 +22,11 @@ from urllib.parse import urlsplit
 
 import yaml
 
-from app.local_key import new_key
 from bench.catalogs import ROOT
 from bench.helper_process import helper_process, next_line
 from bench.table import figure, table
 from tests.support.process import Program, program
+from wicketgate.storage.keys import new_key
 
 GOAL_MS = 100.0
 _BOUND_S = 60.0

@@ -23,7 +23,6 @@ import redis.asyncio
 import uvloop
 import yaml
 
-from app.local_key import new_key
 from bench.catalogs import ROOT
 from bench.cpu import cpu_s
 from bench.engine_streams import Stream, Streams
@@ -31,6 +30,7 @@ from bench.machine import machine, write
 from bench.table import figure, table
 from tests.support.process import program
 from tests.support.redis import RedisServer, redis_server
+from wicketgate.storage.keys import new_key
 
 REPLICAS = (1, 2, 3)
 AT_ONCE = 4

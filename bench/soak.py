@@ -22,11 +22,11 @@ from typing import Any
 import httpx
 import yaml
 
-from app.local_key import new_key
 from bench.soak_callers import ERAS, Caller, Tally
 from bench.soak_chaos import Chaos, Upstream, make_upstreams
 from bench.table import figure, percentile, table
 from tests.support.process import Program, alive, children, program
+from wicketgate.storage.keys import new_key
 
 TIMEOUT_S = 2.0
 """For one attempt; the service makes at most two, and half a second between them."""

@@ -132,7 +132,13 @@ class Gate:
         # The runtime: upstreams, catalog, calls.
         self._haste = asyncio.Event()
         make = UpstreamMaker(
-            outgoing, Turns(), self._haste, self.records.server_logs, self.logins.users, self.logins.shared
+            outgoing,
+            Turns(),
+            self._haste,
+            self.records.server_logs,
+            self.logins.users,
+            self.logins.shared,
+            sandbox=settings.sandbox_of,
         ).member
         members = [make(each) for each in settings.upstreams if each.enabled] if upstreams is None else []
         given = [*(upstreams or ()), *own_functions(tools, settings)]

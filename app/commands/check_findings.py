@@ -166,6 +166,9 @@ def _left_out(gate: Gate, name: str) -> Sequence[str]:
 
 
 def _upstream_notes(view: _View) -> Iterator[str]:
+    sandboxes = {each.name: view.settings.sandbox_of(each) for each in view.settings.upstreams if each.command}
+    if any(sandboxes.values()):
+        yield from (f"{name}: sandbox: {box.told() if box else 'none'}" for name, box in sandboxes.items())
     statuses = view.gate.fleet.statuses()
     for each in view.upstreams:
         status, upstream = statuses[each.name], view.gate.fleet.members[each.name].upstream

@@ -27,6 +27,7 @@ from wicketgate.upstreams.mcp.client import Connect
 from wicketgate.upstreams.mcp.eras import Mode
 from wicketgate.upstreams.mcp.http import http_transport
 from wicketgate.upstreams.mcp.per_user import Note, UserUpstream
+from wicketgate.upstreams.mcp.sandbox import Sandbox
 from wicketgate.upstreams.mcp.sse import sse_transport
 from wicketgate.upstreams.mcp.stdio import LastWords, stdio_transport
 from wicketgate.upstreams.mcp.upstream import McpServerUpstream
@@ -112,7 +113,7 @@ def fetching_program(command: Sequence[str]) -> str:
 class UpstreamMaker:
     """Makes upstreams, which connect in their places among *turns*; *haste* ends the grace of child processes. *logs*
     follow what happens to servers. *users* gives the credentials of callers, *shared* those of logins by an operator:
-    without it they are in files of this machine."""
+    without it they are in files of this machine. *sandbox* gives that of a server over stdio."""
 
     outgoing: Outgoing
     turns: Turns | None = None
@@ -120,6 +121,7 @@ class UpstreamMaker:
     logs: ServerLogs | None = None
     users: UsersOf | None = None
     shared: SharedOf | None = None
+    sandbox: Callable[[UpstreamSettings], Sandbox | None] = lambda settings: None
 
     def member(self, settings: UpstreamSettings) -> Member:
         """Makes an upstream as a member of the fleet. Raises ConfigError."""
@@ -179,6 +181,7 @@ class UpstreamMaker:
             max_answer_bytes=settings.max_answer_bytes,
             last_words=LastWords(settings.name, heard=log.line),
             haste=self.haste,
+            sandbox=self.sandbox(settings),
         )
 
     def _over_http(self, settings: UpstreamSettings, credentials: Credentials | None) -> Connect:

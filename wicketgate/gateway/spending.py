@@ -162,7 +162,7 @@ class Spending:
         return f"{self._today() - timedelta(days)}"
 
     def _today(self) -> date:
-        return datetime.fromtimestamp(self._now(), UTC).date()
+        return _date_of(int(self._now() // 86_400))
 
     def _limits(self, identity: Identity, today: date) -> Iterator[tuple[str, int, date]]:
         """Yields the name of each sum that is bounded for *identity*, the bound, and the day of the next sum. Of the
@@ -177,6 +177,12 @@ class Spending:
 
 
 DAYS_KEPT = 400
+
+
+@lru_cache(maxsize=2)
+def _date_of(days: int) -> date:
+    """Returns the day that begins *days* after the epoch."""
+    return date(1970, 1, 1) + timedelta(days)
 
 
 def _reported(result: Mapping[str, Any]) -> int | None:

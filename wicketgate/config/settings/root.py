@@ -23,11 +23,12 @@ from wicketgate.config.settings.browse import BrowseSettings
 from wicketgate.config.settings.chat import EngineSettings, ModelSettings
 from wicketgate.config.settings.issuers import IssuerSettings
 from wicketgate.config.settings.spending import SpendingSettings
-from wicketgate.config.settings.upstreams import UpstreamSettings
+from wicketgate.config.settings.upstreams import SandboxSettings, UpstreamSettings
 from wicketgate.faces.surface import MAX_ALWAYS, ResultForm
 from wicketgate.gateway.spending import SpendingRules
 from wicketgate.storage.fail_modes import USUAL, FailMode, StateKind
 from wicketgate.storage.redis.url import RedisPlace, is_redis, read_url
+from wicketgate.upstreams.mcp.sandbox import Sandbox
 
 _MAX_RULES = 1_000
 _SQLITE = "sqlite:///"
@@ -321,6 +322,8 @@ class Settings(Section):
     """Decides about a tool that no rule decides on and that the caller has the permission for."""
     flow: FlowSettings = FlowSettings()
     """Labels for rules that ask where a destination comes from."""
+    sandbox: SandboxSettings | None = None
+    """The limits of all servers over stdio that have none of their own."""
     upstreams: tuple[UpstreamSettings, ...] = ()
     """The sources of tools. Each has a *name* and one of *command*, *url*, *openapi* and *python*."""
     from_variables: Mapping[str, str] = Field(default={}, exclude=True, repr=False)
@@ -399,6 +402,11 @@ class Settings(Section):
 
     def spending_rules(self) -> SpendingRules:
         return self.spending.rules(priced=self.model.prices is not None or bool(self.spending.tools))
+
+    def sandbox_of(self, upstream: UpstreamSettings) -> Sandbox | None:
+        """Returns the sandbox of a server over stdio."""
+        wanted = self.sandbox if upstream.sandbox is None else upstream.sandbox
+        return wanted.made() if wanted and upstream.command else None
 
     def exchanged_issuer(self, upstream: UpstreamSettings) -> IssuerSettings | None:
         """The issuer whose tokens *upstream* exchanges; None if it names none of them, or none of several."""

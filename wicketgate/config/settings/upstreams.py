@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Literal, Self
 from urllib.parse import quote_plus, unquote, unquote_plus, urlsplit
 
-from pydantic import AfterValidator, Field, PrivateAttr, SecretStr, field_validator, model_validator
+from pydantic import AfterValidator, ByteSize, Field, PrivateAttr, SecretStr, field_validator, model_validator
 
 from wicketgate.config.settings.base import (
     Seconds,
@@ -16,6 +16,7 @@ from wicketgate.config.settings.base import (
     is_secret_name,
     revealed,
 )
+from wicketgate.upstreams.mcp.sandbox import Sandbox
 from wicketgate.upstreams.openapi.document import is_base_url
 
 
@@ -57,6 +58,32 @@ class BreakerSettings(Section):
 
     failures: int = Field(default=5, ge=0, le=1_000)
     """Failures in a row after which no call is sent; 0 turns the breaker off."""
+
+
+class SandboxSettings(Section):
+    """What a server over stdio may reach besides the programs of the machine. It takes bubblewrap, and user namespaces
+    that are not switched off. Hosts are not filtered: ordinary servers pass by any proxy."""
+
+    network: Literal["none", "all"] = "none"
+    """``all``: the network of the gate."""
+    read: tuple[str, ...] = ()
+    """Files and folders that it may read."""
+    write: tuple[str, ...] = ()
+    """Folders that it may write too. Without any it writes only temporary files, in memory."""
+    memory: ByteSize | None = None
+    """Data of one of its processes: ``512MiB``."""
+    file_size: ByteSize | None = None
+    """The largest file that it may write."""
+    cpu_s: int | None = Field(default=None, ge=1)
+    """CPU time of one of its processes in seconds, after which that is killed."""
+    files: int | None = Field(default=None, ge=16)
+    """Open files of one of its processes."""
+    processes: int | None = Field(default=256, ge=1)
+    """Processes and threads in the sandbox; not limited under root."""
+
+    def made(self) -> Sandbox:
+        limits = self.memory, self.file_size, self.cpu_s, self.files, self.processes
+        return Sandbox(self.network == "all", self.read, self.write, *limits)
 
 
 def _readable_key(key: SecretStr | None) -> SecretStr | None:
@@ -218,6 +245,8 @@ class UpstreamSettings(Section):
     """Variables for *command*, besides HOME, PATH and the like."""
     cwd: str | None = None
     """The working directory of *command*; for *python*, a further folder in which to look for the module."""
+    sandbox: SandboxSettings | Literal[False] | None = None
+    """The limits of *command*. None: those of ``sandbox`` at the top, if there are any; false: none."""
     python: str = Field(default="", pattern=r"^$|^[A-Za-z_][\w.]*(:[A-Za-z_][\w.]*)?$")
     """``package.module:name``, the name of a ``ToolRegistry``, a function or a list of functions; ``package.module``
     stands for all public functions of a module."""
@@ -464,6 +493,7 @@ _KINDS = ("command", "url", "openapi", "python")
 _BELONGS_TO: Mapping[str, tuple[str, ...]] = {
     "env": ("command",),
     "cwd": ("command", "python"),
+    "sandbox": ("command",),
     "threads": ("python",),
     "transport": ("url",),
     "instructions": ("command", "url"),

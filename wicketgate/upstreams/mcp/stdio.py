@@ -30,6 +30,7 @@ from wicketgate.upstreams.mcp.exchange import (
     weight_of,
     within,
 )
+from wicketgate.upstreams.mcp.sandbox import NoSandbox, Sandbox
 from wicketgate.upstreams.mcp.session import OutgoingRequest
 from wicketgate.upstreams.mcp.wire import MAX_MESSAGE_BYTES, LineReader
 
@@ -53,13 +54,17 @@ async def stdio_transport(
     grace_s: float = GRACE_S,
     last_words: "LastWords | None" = None,
     haste: asyncio.Event | None = None,
+    sandbox: Sandbox | None = None,
 ) -> AsyncGenerator[Connection, None]:
-    """Start *command* and talk to it. Leaving the context ends it, and all processes that it started. *last_words* is
-    that of all starts of one server; *haste*, once set, leaves it no grace at its end. Raises Gone where it cannot be
-    started."""
+    """Start *command*, in *sandbox* if there is one, and talk to it. Leaving the context ends it, and all processes
+    that it started. *last_words* is that of all starts of one server; *haste*, once set, leaves it no grace at its end.
+    Raises Gone where it cannot be started."""
     connection = StdioConnection(name, lost, max_answer_bytes, last_words or LastWords(name))
     try:
-        child = await _started(ChildProcess.start(command, env, cwd, connection, grace_s, haste))
+        started, folder = command, cwd
+        if sandbox is not None:
+            started, folder = await asyncio.to_thread(sandbox.around, command, env, cwd), None
+        child = await _started(ChildProcess.start(started, env, folder, connection, grace_s, haste))
     except OSError as error:
         raise await asyncio.to_thread(cannot_start, error, command[0], env, cwd) from None
     connection.child = child
@@ -262,6 +267,10 @@ def cannot_start(error: OSError, program: str, env: Mapping[str, str], cwd: str 
         return Gone(how, carried=False, mend=mend)
 
     match error:
+        case NoSandbox():
+            return gone("its sandbox cannot be made", "install bubblewrap, or write sandbox: false for this server")
+        case FileNotFoundError(filename=str() as path) if path != program and "/" in path:
+            return gone("a path of its sandbox or its program was not found", f"correct {path}")
         case NotADirectoryError() if error.args == (cwd,):
             return gone("its working directory was not found", f"correct cwd, {cwd}")
         case FileNotFoundError() | NotADirectoryError():
