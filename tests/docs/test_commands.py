@@ -77,6 +77,11 @@ BEFORE = {
         echo '{"mcpServers": {"clock": {"command": "mcp-server-time"}}}' | tee .cursor/mcp.json > backup/mcp.json
         printf '[mcp_servers.clock]\\ncommand = "mcp-server-time"\\n' > .codex/config.toml
     """,
+    "docs/moving.md": """
+        rm wicketgate.yaml
+        echo '{"mcpServers": {"clock": {"command": "mcp-server-time"}}}' > servers.json
+        echo '{"mcp_servers": {"clock": {"command": "mcp-server-time"}}}' > litellm.yaml
+    """,
 }
 # Lines that are run in another way: tools change before the difference is asked for, and its exit code is shown.
 CHANGED = {
