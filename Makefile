@@ -15,10 +15,12 @@ endif
 VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
-CODE   := wicketgate app routers middleware examples bench conformance clients tests hatch_build.py
+CODE   := wicketgate app routers middleware examples bench conformance clients site_tools tests hatch_build.py
+# The tools that build the documentation, in an environment of their own.
+SITE   := build/site-tools
 
 .DEFAULT_GOAL := help
-.PHONY: agents sdk bench-beside bench-validators bench-workers fuzz-validation chaos conformance clients test-login
+.PHONY: agents sdk site bench-beside bench-validators bench-workers fuzz-validation chaos conformance clients test-login
 .PHONY: help run test test-bench test-ways test-ways-short quick coverage explore lint types imports pytest format openapi picture pictures test-console bench-console bench-flow bench-faces bench-catalog bench-pause bench-start bench-execute bench-engine bench-scaling bench-results bench-filters soak documents lock lock-conformance image test-image release clean
 
 help: ## this list
@@ -174,6 +176,10 @@ test-login: $(VENV)/.dev ## the same clients log in at our door with a real issu
 documents: $(VENV)/.dev ## calls of real OpenAPI documents that a mock of the same document accepts (needs Node; ARGS="FOLDER", or ARGS="--git URL:PATH")
 	@$(BIN)/python -m bench.documents $(ARGS)
 
+# Five seconds after the first time. The pages load nothing from other hosts, and open from the folder, search included.
+site: $(SITE)/.done ## build the documentation into site/, links checked (site_tools)
+	@$(SITE)/bin/python -m site_tools
+
 lock: ## resolve the dependencies anew (needs uv)
 	@uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \
 	  --no-emit-index-url --no-emit-find-links --upgrade \
@@ -186,6 +192,8 @@ lock: ## resolve the dependencies anew (needs uv)
 	  --extra build --extra postgres --extra otel -c requirements/dev.lock -o requirements/service.lock pyproject.toml
 	@uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \
 	  --no-emit-index-url --no-emit-find-links --upgrade --group servers -o requirements/servers.lock
+	@uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \
+	  --no-emit-index-url --no-emit-find-links --upgrade --group site -o requirements/site.lock
 
 lock-conformance: ## resolve what make conformance, clients and test-login install anew (needs uv and npm)
 	@for file in conformance/requirements/*.in; do uv pip compile --quiet --universal --python-version 3.11 \
@@ -204,13 +212,19 @@ release: $(VENV)/.dev ## version, wheel, source distribution, image, commit and 
 	@sh release.sh $(VERSION)
 
 clean: ## remove what the other targets made
-	@rm -rf $(VENV) .coverage* .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	@rm -rf $(VENV) $(SITE) build/site site .coverage* .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo 'Wicketgate needs Python 3.11 or newer: make PYTHON=/path/to/python3.11 ...'; exit 1; }
 	@echo 'Creating $(VENV) ...'
 	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
+
+$(SITE)/.done: requirements/site.lock
+	@rm -rf $(SITE)
+	@$(PYTHON) -m venv $(SITE)
+	@$(SITE)/bin/python -m pip --disable-pip-version-check --quiet install --require-hashes -r $<
+	@touch $@
 
 $(VENV)/.run: requirements/run.lock pyproject.toml | $(BIN)/python
 	@echo 'Installing the locked dependencies (about a minute, once) ...'
