@@ -22,7 +22,7 @@ TITLE = "Configuration of Wicketgate"
 _UPSTREAM = "UpstreamSettings"
 _CLIENT_ENTRY = "ClientEntry"
 _KINDS = ("command", "url", "serverUrl", "httpUrl", "openapi", "python")
-_VARIABLE = {"type": "string", "pattern": r"\$\{(env:)?[A-Za-z_][A-Za-z0-9_]*(:-[^}]*)?\}"}
+_VARIABLE = {"type": "string", "pattern": r"\$\{((file|cmd|keyring):[^}]+|(env:)?[A-Za-z_][A-Za-z0-9_]*(:-[^}]*)?)\}"}
 _SCALARS = ("integer", "number", "boolean")
 
 _OF_CLIENTS: dict[str, Any] = {

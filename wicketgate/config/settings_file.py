@@ -1,6 +1,6 @@
 """Reads the configuration: the file, then variables, then the command line, checked as one.
 
-``${VAR}`` and ``${VAR:-default}`` are put in place everywhere in the file. Servers as MCP clients write them become
+Variables and references to secrets are put in place everywhere in the file. Servers as MCP clients write them become
 upstreams (``client_entries``). Variables such as ``WICKETGATE_SERVER__PORT=9090`` (their values are YAML) override it,
 and the command line overrides both. A mistake stops the start with one line that names the field (``faults``).
 """
@@ -22,6 +22,7 @@ from pydantic import ValidationError
 from wicketgate.config.careless import careless
 from wicketgate.config.client_entries import Loc, spread_entries
 from wicketgate.config.faults import faults
+from wicketgate.config.secret_references import fetch_secret
 from wicketgate.config.settings import Settings
 from wicketgate.config.settings.base import is_secret_name
 from wicketgate.errors import ConfigError
@@ -43,7 +44,7 @@ _OF_OTHERS = re.compile(
 )
 
 # ${env:VAR} is how MCP clients write it.
-_VARIABLE = re.compile(r"\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+_ANY = re.compile(r"\$\{(?:((?:file|cmd|keyring):[^}]+)|(?:env:)?([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?)\}")
 _OF_CLIENTS = re.compile(r"\$\{input:|\$\{\{\s*(?:secrets|env|inputs|vars)\.")
 _BARE = re.compile(r"\$([A-Z_][A-Z0-9_]*)")
 
@@ -92,7 +93,9 @@ def _checked(values: dict[str, Any], variables: "_Variables", origins: dict[Loc,
             found.append(f"{key}: unknown key")
             del values[key]
     try:
-        settings = Settings(**values, from_variables=_perhaps_secret(variables.used, variables.environ), from_file=path)
+        named = {value: reference for reference, value in variables.fetched.items() if value}
+        named |= _perhaps_secret(variables.used, variables.environ)
+        settings = Settings(**values, from_variables=named, from_file=path)
     except ValidationError as error:
         found += faults(error, model=Settings, places=spread.places, variables=origins)
     if found:
@@ -259,10 +262,12 @@ def _override(values: dict[str, Any], name: str, value: Any, origins: dict[Loc, 
 
 
 class _Variables:
-    """Puts variables in place. *used* are the names of those that were set, *faults* name those that were not."""
+    """Puts variables and references in place. *used* are the names of variables that were set, *fetched* the values by
+    their references, *faults* name those that there are not."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self.environ = environ
+        self.fetched: dict[str, str] = {}
         self.used: set[str] = set()
         self.faults: list[str] = []
 
@@ -289,8 +294,8 @@ class _Variables:
             return text
 
         def found(match: re.Match[str]) -> str:
-            name: str = match.group(1)
-            default: str | None = match.group(2)
+            name: str = match.group(2)
+            default: str | None = match.group(3)
             value = self.environ.get(name, default)
             if value is None:
                 self.faults.append(f"{where}: {self._not_set(name)}")
@@ -299,7 +304,18 @@ class _Variables:
                 self.used.add(name)
             return value
 
-        return _VARIABLE.sub(found, text)
+        def fetched(match: re.Match[str]) -> str:
+            reference: str = match.group(1)
+            if reference not in self.fetched:
+                try:
+                    self.fetched[reference] = fetch_secret(reference)
+                except ConfigError as error:
+                    self.faults.append(f"{where}: {error}")
+                    return ""
+            return self.fetched[reference]
+
+        # Each is looked for once, so that no value is read as a reference.
+        return _ANY.sub(lambda match: fetched(match) if match.group(1) else found(match), text)
 
     def _not_set(self, name: str) -> str:
         like = get_close_matches(name, self.environ, 1, 0.75)
