@@ -16,6 +16,7 @@ from app.main import create_app
 from app.port.connections import ConnectionCounts, Connections, connection_limits
 from app.port.listener import Listener, open_listener
 from app.port.server import Stop, serve_app
+from app.port.tls import Certificates
 from app.process import remembered_hangup, without_collections
 from app.workers.place import CUT, Place
 from middleware.client_address import TrustedProxies
@@ -44,7 +45,8 @@ def serve_until_stopped(
             from app.workers.supervisor import check_shared, serve_with_workers
 
             check_shared(settings, workers)
-        listener = open_listener(settings.server.host, settings.server.port, os.environ)
+        tls = settings.server.tls is not None
+        listener = open_listener(settings.server.host, settings.server.port, os.environ, tls=tls)
         with listener.socket:
             serve = partial(_serve, listener, watched=watched, greeting=greeting)
             if workers > 1:
@@ -69,7 +71,8 @@ def _serve(
         logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
         signal.raise_signal(signal.SIGTERM)
 
-    connections = _connections(settings.server)
+    connections, tls = _connections(settings.server), settings.server.tls
+    certificates = None if tls is None else Certificates(tls)
     server = OwnServer(listener.address, fail, connections.counts)
     with without_collections():
         app = create_app(settings, program=Program(load, watched, server, greeting, place))
@@ -97,6 +100,7 @@ def _serve(
             stop,
             connections,
             debug=settings.server.log_level == "debug",
+            certificates=certificates,
         )
 
     try:

@@ -10,8 +10,10 @@ import logging
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from app.port.connections import Connections
+from app.port.tls import HANDSHAKE_S, Certificates
 from wicketgate.task_end import hold
 
 log = logging.getLogger("wicketgate.http")
@@ -38,6 +40,7 @@ class Acceptor:
     _connections: Connections
     _at_once: int = ACCEPTED_IN_A_TURN
     is_least: Callable[[int], bool] | None = None
+    certificates: Certificates | None = None
 
     def __post_init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -100,7 +103,10 @@ class Acceptor:
             connection.setblocking(False)
             if connection.family != socket.AF_UNIX:
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            await self._loop.connect_accepted_socket(self._make_protocol, connection)
+            tls: dict[str, Any] = {}
+            if self.certificates is not None:
+                tls = {"ssl": self.certificates.context(), "ssl_handshake_timeout": HANDSHAKE_S}
+            await self._loop.connect_accepted_socket(self._make_protocol, connection, **tls)
         except OSError as error:
             log.debug("a new connection was lost at once: %s", error)
             connection.close()

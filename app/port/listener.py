@@ -34,14 +34,14 @@ class Listener:
     outlives_process: bool = False
 
 
-def open_listener(host: str, port: int, environ: MutableMapping[str, str]) -> Listener:
+def open_listener(host: str, port: int, environ: MutableMapping[str, str], *, tls: bool = False) -> Listener:
     """Takes the socket that was passed, and the variables that announce it out of *environ*: they are not for our
     children. Without one it listens on *host* and *port*. Raises ConfigError."""
     passed = _passed(environ)
     if passed is not None:
-        return Listener(passed, _address(passed), outlives_process=True)
+        return Listener(passed, _address(passed, tls), outlives_process=True)
     own = _bind(host, port)
-    return Listener(own, _address(own))
+    return Listener(own, _address(own, tls))
 
 
 def _passed(environ: MutableMapping[str, str]) -> socket.socket | None:
@@ -82,9 +82,10 @@ def _bind(host: str, port: int) -> socket.socket:
     return listener
 
 
-def _address(listener: socket.socket) -> str:
+def _address(listener: socket.socket, tls: bool) -> str:
     name = listener.getsockname()
     if isinstance(name, str | bytes):
         return f"unix:{os.fsdecode(name)}"
     host, port = name[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    scheme = "https" if tls else "http"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"

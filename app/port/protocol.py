@@ -145,6 +145,7 @@ class GuardedHttpProtocol(asyncio.Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self.transport = transport
         self._server, self._client = get_local_addr(transport), get_remote_addr(transport)
+        self._scheme = "http" if transport.get_extra_info("sslcontext") is None else "https"
         self.server_state.connections.add(self)  # type: ignore[arg-type]
         # Aborted, since the file is needed at once: what is lost is the end of an answer that its client does not take.
         self._seat = self._connections.enter(self._client[0] if self._client else "", transport.abort)
@@ -282,7 +283,7 @@ class GuardedHttpProtocol(asyncio.Protocol):
             "http_version": version,
             "server": self._server,
             "client": self._client,
-            "scheme": "http",
+            "scheme": self._scheme,
             "root_path": self._root_path,
             "headers": self._headers,
             "state": self._app_state.copy(),
@@ -403,7 +404,8 @@ class GuardedHttpProtocol(asyncio.Protocol):
             return
         self._deaf = True
         self._linger_timer = self.loop.call_later(LINGER_S, self._stop_lingering, transport.get_write_buffer_size())
-        transport.write_eof()
+        if transport.can_write_eof():  # TLS cannot
+            transport.write_eof()
         self.resume_reading()
 
     def _stop_lingering(self, unsent_bytes_before: int) -> None:

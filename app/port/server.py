@@ -18,6 +18,7 @@ from app.port.connections import Connections
 from app.port.last_resort import end_at_last
 from app.port.listener import Listener
 from app.port.protocol import GuardedHttpProtocol
+from app.port.tls import Certificates
 
 _CUT_AFTER_S = 1
 _ENDS_WITHIN_S = 13.0
@@ -63,6 +64,7 @@ async def serve_app(
     connections: Connections,
     *,
     debug: bool = False,
+    certificates: Certificates | None = None,
 ) -> bool:
     """Serves until SIGINT or SIGTERM; returns False if the application could not start. *debug*: the log has the lines
     of uvicorn's start and stop too.
@@ -89,6 +91,7 @@ async def serve_app(
         stop,
         connections,
         outlived=listener.outlives_process,
+        certificates=certificates,
     )
     # The server raises the signal that stopped it once more at its end. This is a normal end, with exit code 0.
     for stop_signal in (signal.SIGINT, signal.SIGTERM):
@@ -109,8 +112,10 @@ class _DrainingServer(uvicorn.Server):
         connections: Connections,
         *,
         outlived: bool,
+        certificates: Certificates | None,
     ) -> None:
         super().__init__(config)
+        self._certificates = certificates
         self._loop = asyncio.get_running_loop()
         self._stop = stop
         self._connections = connections
@@ -156,7 +161,7 @@ class _DrainingServer(uvicorn.Server):
         # Of several processes, one that is busy must not take all that waits.
         at_once = ACCEPTED_IN_A_TURN if self._stop.cut is None else 1
         acceptors = [
-            Acceptor(listener, make_protocol, self._connections, at_once, self._stop.is_least)
+            Acceptor(listener, make_protocol, self._connections, at_once, self._stop.is_least, self._certificates)
             for listener in sockets or ()
         ]
         self.servers = cast(Any, acceptors)

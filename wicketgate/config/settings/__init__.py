@@ -18,6 +18,7 @@ from wicketgate.config.settings.root import (
     Settings,
     StorageSettings,
     TaskSettings,
+    TlsSettings,
 )
 from wicketgate.config.settings.upstreams import UpstreamSettings
 
@@ -40,5 +41,6 @@ __all__ = [
     "Settings",
     "StorageSettings",
     "TaskSettings",
+    "TlsSettings",
     "UpstreamSettings",
 ]

@@ -34,12 +34,25 @@ _MAX_RULES = 1_000
 _SQLITE = "sqlite:///"
 
 
+class TlsSettings(Section):
+    """Files in PEM, which are read again when they change."""
+
+    cert: str = Field(min_length=1)
+    """The certificate, and those between it and its authority."""
+    key: str = Field(min_length=1)
+    """Its private key, without a password."""
+    client_ca: str = ""
+    """Authorities of clients: with it, each client needs a certificate of one of them, besides its key."""
+
+
 class ServerSettings(Section):
     host: str = "127.0.0.1"
     """Address to listen on. Any other than a loopback address needs ``auth.keys``, ``auth.key_file`` or
     ``auth.issuers``."""
     port: int = Field(default=8080, ge=0, le=65_535)
     """Port to listen on; 0 takes a free one."""
+    tls: TlsSettings | None = None
+    """TLS at the port of ``wicketgate serve``. None: plain HTTP, for loopback or behind a proxy."""
     public_url: BareUrl = ""
     """The URL at which clients reach this service, as issuers know it: ``https://gate.example.com``. Tokens are issued
     for it; it is never taken from a request."""
