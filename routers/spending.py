@@ -17,6 +17,7 @@ _BY: list[str] = list(get_args(By))
 _QUERY = parameters(
     query("by", {"type": "string", "enum": _BY, "default": "actor"}),
     query("since", {"type": "string", "format": "date"}),
+    query("actor"),
 )
 
 
@@ -57,8 +58,8 @@ class SpendingReport(BaseModel):
     days: list[SpentDay]
 
 
-_REPORT = f"""Sums of turns, calls, tokens and cost since the day `since` (UTC; 30 days without it), at all workers and
-replicas; kept for {DAYS_KEPT} days. Needs `ops:read`."""
+_REPORT = f"""Sums of turns, calls, tokens and cost since the day `since` (UTC; 30 days without it), of one `actor` or of
+all, at all workers and replicas; kept for {DAYS_KEPT} days. Needs `ops:read`."""
 
 
 def spending_router(gate: Gate) -> APIRouter:
@@ -78,7 +79,7 @@ def spending_router(gate: Gate) -> APIRouter:
         if by not in _BY:
             return refuse(400, "invalid_request", f"by is one of {', '.join(_BY)}")
         try:
-            sums, costs = await gate.spending.report(by, since)
+            sums, costs = await gate.spending.report(by, since, request.query_params.get("actor", ""))
         except ValueError:
             return refuse(400, "invalid_request", "since is a day, as in 2027-01-31")
         except StoreUnavailable:

@@ -18,18 +18,22 @@ _COLUMNS = ("turns", "calls", "prompt_tokens", "cached_tokens", "completion_toke
 
 @click.command(epilog=exit_codes({1: "the service could not be reached or refused it"}))
 @click.option("--by", type=click.Choice(get_args(By)), default="actor", show_default=True, help="What to add up by.")
+@click.option("--actor", help="Only of this actor.")
 @click.option("--since", metavar="DAY", help="The first day, UTC: 2027-01-31. Without it: the last 30 days.")
 @click.option("--url", envvar="WG_URL", required=True, help="The service; or WG_URL.")
 @click.option("--key", envvar="WG_KEY", help="A key with ops:read; or WG_KEY.")
 @click.option("--csv", "as_csv", is_flag=True, help="Write CSV.")
 @with_json
-def report(by: str, since: str | None, url: str, key: str | None, as_csv: bool, as_json: bool) -> None:
+def report(
+    by: str, actor: str | None, since: str | None, url: str, key: str | None, as_csv: bool, as_json: bool
+) -> None:
     """Show turns of models, calls of tools, tokens and cost.
 
     The sums are those of all processes of the service. Tokens are counted by the providers. Costs are in the currency
     of model.prices and spending.tools, by the prices of their time.
     """
-    found = asyncio.run(_asked(url, key, {"by": by, **({"since": since} if since else {})}))
+    query = {name: value for name, value in {"by": by, "actor": actor, "since": since}.items() if value}
+    found = asyncio.run(_asked(url, key, query))
     if as_json:
         click.echo(printable(json.dumps(found)))
     elif as_csv:

@@ -143,6 +143,8 @@ async def test_a_report_adds_up_by_each_of_its_words() -> None:
     }
     for by, sums in wanted.items():
         assert await all.report(cast(Any, by), "2026-11-26") == (sums, {"2026-11-26": 0, "2026-11-27": 27})
+    assert await all.report("tool", "2026-11-27", "ann") == ({}, {"2026-11-27": 21})
+    assert await all.report("tool", "2026-11-27", "ben") == ({"maps:route@1#00": [0, 1, 0, 0, 0, 1]}, {"2026-11-27": 6})
     with pytest.raises(ValueError, match="isoformat"):
         await all.report("day", "yesterday")
 

@@ -141,18 +141,21 @@ class Spending:
         budget = {"of": whose, "period": period, "limit": limit / UNIT, "spent": spent / UNIT, "next": f"{ends}"}
         return RateLimited(told, details={"scope": "budget", "budget": budget, "retry_after_s": left_s})
 
-    async def report(self, by: By, since: str) -> tuple[dict[str, list[int]], dict[str, int]]:
-        """Returns the sums since the day *since*, and the cost of each day: turns of models, calls of tools, the three
-        numbers of tokens, the cost. Raises StoreUnavailable, and ValueError for a *since* that is no day."""
+    async def report(self, by: By, since: str, actor: str = "") -> tuple[dict[str, list[int]], dict[str, int]]:
+        """Returns the sums since the day *since*, of *actor* if one is named, and the cost of each day: turns of
+        models, calls of tools, the three numbers of tokens, the cost. Raises StoreUnavailable, and ValueError for a
+        *since* that is no day."""
         today = self._today()
         first = max(date.fromisoformat(since), today - timedelta(DAYS_KEPT))
         days = [f"{first + timedelta(number)}" for number in range((today - first).days + 1)]
         sums, costs = dict[str, list[int]](), dict.fromkeys(days, 0)
-        for day, actor, (what, name, key), (number, *tokens, cost) in await self._ledger.rows(days):
+        for day, whose, (what, name, key), (number, *tokens, cost) in await self._ledger.rows(days):
+            if actor not in ("", whose):
+                continue
             costs[day] += cost
             if by in ("model", "tool") and by != what:
                 continue
-            group = {"actor": actor, "key": key or "-", "day": day}.get(by, name)
+            group = {"actor": whose, "key": key or "-", "day": day}.get(by, name)
             added = (number, 0) if what == "model" else (0, number)
             before = sums.setdefault(group, [0] * 6)
             sums[group] = [one + more for one, more in zip(before, (*added, *tokens, cost), strict=True)]

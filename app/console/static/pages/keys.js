@@ -3,7 +3,7 @@
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import { door, get, post, send } from "../api.js";
-import { Button, Confirm, Copy, Failure, Figures, Fragment, Loaded, Note, State, Table, Time, Title, announce, html, lasting, moment, plain, plural, useEvery, useLoad } from "../ui.js";
+import { Button, Confirm, Copy, Failure, Figures, Fragment, Link, Loaded, Note, State, Table, Time, Title, announce, html, lasting, moment, plain, plural, useEvery, useLoad } from "../ui.js";
 
 const STATES = { good: ["ready", "good"], suspended: ["down", "suspended"], expired: ["down", "expired"], not_yet_valid: ["connecting", "not valid yet"] };
 const SOON_S = 14 * 86_400;
@@ -17,8 +17,8 @@ export default function Keys({ me }) {
   const soon = found?.keys.filter((key) => ends(key, found.now)).length;
   return html`<${Fragment}>
     <div class="top"><${Title} name="Keys">${found ? plural(found.keys.length + found.more, "key") : "Keys"}<//>
-      ${found && html`<${Figures} items=${[["Not good any more", ended, ended ? "bad" : ""], ["End soon", soon, soon ? "wait" : ""]]} />`}</div>
-    <p class="lede">Keys of the configuration are made with <code>wicketgate key new</code>. Those that are made here are kept in the store, and are good at once.</p>
+      ${found && html`<${Figures} items=${[["Suspended or expired", ended, ended ? "bad" : ""], ["End within 14 days", soon, soon ? "wait" : ""]]} />`}</div>
+    <p class="lede">Keys of the configuration are made with <code>wicketgate key new</code>. Those that are made here are kept in the store, and are good at once. Revoke a key of the configuration in its file; here it can be suspended.</p>
     ${me.may.write ? html`<${NewKey} done=${data.again} />` : html`<${Note}>To make, suspend or revoke keys takes the permission <code>ops:write</code>.<//>`}
     <${Loaded} data=${data}>${({ keys, more, now, since }) => html`<${Fragment}>
       <div class="keys"><${Table} columns=${["Key", "State", "Actor", "Permissions", "Good until", "Last use", me.may.write && "Change"]} rows=${keys.map((key) => {
@@ -39,15 +39,15 @@ export default function Keys({ me }) {
   <//>`;
 }
 
-const FIELDS = [["id", "Id", "ann-1", "Lower-case letters, digits and hyphens"], ["actor", "Actor", "ann", "Whose calls these are"], ["permissions", "Permissions", "tools:github:*", "Only what your own key has; separated by commas"], ["roles", "Roles", "", "Likewise"], ["days", "Good for days", "", "Empty: without an end"]];
+const FIELDS = [["id", "Id", "ann-1", "Lower-case letters, digits and hyphens"], ["actor", "Actor", "ann", "Whose calls these are"], ["permissions", "Permissions", "tools:github:*", "Only what your own key has; separated by commas"], ["roles", "Roles", "", "Only those of your own key"], ["days", "Good for days", "", "Empty: without an end"]];
 const list = (text) => (text || "").split(",").map((each) => each.trim()).filter(Boolean);
 
 function NewKey({ done }) {
   const [wanted, setWanted] = useState({});
   const [state, setState] = useState({ open: false, busy: false, error: null, made: null });
-  const first = useRef(null), opener = useRef(null), was = useRef(false);
+  const first = useRef(null), opener = useRef(null), made = useRef(null), was = useRef(false);
   useEffect(() => {
-    if (state.open !== was.current) (state.open ? first : opener).current?.focus();
+    if (state.open !== was.current) (state.open ? first : state.made ? made : opener).current?.focus();
     was.current = state.open;
   }, [state.open]);
   const make = async (event) => {
@@ -66,7 +66,7 @@ function NewKey({ done }) {
   };
   const close = (event) => event.key === "Escape" && setState({ ...state, open: false, error: null });
   return html`<section class="newkey" aria-label="A new key">
-    ${state.made && html`<div class="made" role="status"><p>The key <b>${plain(state.made.id, 64)}</b>, shown this once: <code>${state.made.key}</code> <${Copy} text=${state.made.key} /></p></div>`}
+    ${state.made && html`<div class="made" role="status" tabindex="-1" ref=${made}><p>The key <b>${plain(state.made.id, 64)}</b>, shown this once: <code>${state.made.key}</code> <${Copy} text=${state.made.key} /> <${Link} page="connect">Connect a client<//></p></div>`}
     ${state.open
       ? html`<form onSubmit=${make} onKeyDown=${close}>
           ${FIELDS.map(([name, label, example, about], at) => html`<div class="f" key=${name}><label for=${`new-${name}`}>${label}</label>
@@ -80,8 +80,15 @@ function NewKey({ done }) {
 
 function Change({ of: key, own, done }) {
   const [state, setState] = useState({ busy: false, error: null });
+  const box = useRef(null), acted = useRef(false);
+  // The button that was pressed is another one now.
+  useEffect(() => {
+    if (acted.current) box.current?.querySelector("button")?.focus();
+    acted.current = false;
+  }, [key.state]);
   const act = (action) => async () => {
     setState({ busy: true, error: null });
+    acted.current = true;
     try {
       const { done: told } = await post(`keys/${encodeURIComponent(key.id)}/${action}`);
       announce(`The key ${key.id} is ${told}.`);
@@ -93,7 +100,7 @@ function Change({ of: key, own, done }) {
   };
   if (own) return html`<span class="foot0">in use here</span>`;
   const id = plain(key.id, 64);
-  return html`<div class="btns">
+  return html`<div class="btns" ref=${box}>
     ${key.state === "suspended"
       ? html`<${Button} disabled=${state.busy} onClick=${act("resume")}>Resume<span class="vh"> ${id}</span><//>`
       : html`<${Confirm} label=${html`Suspend …<span class="vh"> ${id}</span>`} title=${`Suspend ${id}?`} text="It is refused from now on, at all processes, and what it has started ends. It can be made good again." yes="Suspend it" keep="Keep it" disabled=${state.busy} act=${act("suspend")} />`}

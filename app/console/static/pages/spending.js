@@ -2,7 +2,7 @@
 
 import { get } from "../api.js";
 import { go } from "../route.js";
-import { Figures, Fragment, Loaded, Note, Table, Title, html, number, plain, useLoad } from "../ui.js";
+import { Figures, Fragment, Link, Loaded, Note, Table, Title, html, number, plain, useLoad } from "../ui.js";
 
 const BY = ["actor", "key", "model", "tool", "day"];
 const SPANS = [[7, "7 days"], [30, "30 days"], [90, "90 days"], [400, "400 days"]];
@@ -14,9 +14,10 @@ const daysAgo = (days) => new Date(Date.now() - (days - 1) * 86_400_000).toISOSt
 export default function Spending({ query }) {
   const by = BY.includes(query.by) ? query.by : "actor";
   const span = SPANS.some(([days]) => String(days) === query.days) ? Number(query.days) : 30;
-  const data = useLoad((signal) => get(`spending?by=${by}&since=${daysAgo(span)}`, { signal }), [by, span]);
+  const actor = query.actor || "";
+  const data = useLoad((signal) => get(`spending?by=${by}&since=${daysAgo(span)}${actor && `&actor=${encodeURIComponent(actor)}`}`, { signal }), [by, span, actor]);
   const found = data.value;
-  const choose = (name) => (event) => go("spending", { by, days: span, [name]: event.target.value }, { replace: true });
+  const choose = (name) => (event) => go("spending", { by, days: span, actor, [name]: event.target.value }, { replace: true });
   const total = found ? found.days.reduce((all, { cost }) => all + cost, 0) : 0;
   return html`<${Fragment}>
     <div class="top"><${Title} name="Spending">Spending<//>
@@ -25,11 +26,13 @@ export default function Spending({ query }) {
     <form class="choose" onSubmit=${(event) => event.preventDefault()}>
       <label>Sums by <select value=${by} onChange=${choose("by")}>${BY.map((each) => html`<option value=${each}>${each}</option>`)}</select></label>
       <label>Of the last <select value=${String(span)} onChange=${choose("days")}>${SPANS.map(([days, label]) => html`<option value=${days}>${label}</option>`)}</select></label>
+      ${actor && html`<span>Only of <b>${plain(actor, 130)}</b> <${Link} page="spending" query=${{ by, days: span }}>all actors<//></span>`}
     </form>
+    ${(by === "model" || by === "tool") && html`<${Note}>${by === "model" ? "Without calls of tools." : "Without turns of models."}<//>`}
     <${Loaded} data=${data}>${({ rows, days, priced }) => html`<${Fragment}>
       ${priced ? html`<${Chart} days=${days} />` : html`<${Note}>No prices are configured, so only turns, calls and tokens are known.<//>`}
       ${rows.length ? html`<${Table} columns=${[by[0].toUpperCase() + by.slice(1), ["Turns", "r"], ["Calls", "r"], ["Prompt", "r"], ["of it cached", "r"], ["Completion", "r"], ["Cost", "r"]]}
-        rows=${rows.map((row) => [row.name, [html`<span class="nm">${plain(row.name, 200)}</span>`, number(row.turns), number(row.calls),
+        rows=${rows.map((row) => [row.name, [html`<span class="nm">${by === "actor" ? html`<${Link} page="spending" query=${{ by: "tool", days: span, actor: row.name }}>${plain(row.name, 200)}<//>` : plain(row.name, 200)}</span>`, number(row.turns), number(row.calls),
           number(row.prompt_tokens), number(row.cached_tokens), number(row.completion_tokens), money(row.cost)]])} />` : html`<p class="empty">Nothing was used in this time.</p>`}
     <//>`}<//>
   <//>`;
