@@ -67,7 +67,7 @@ class GaugeCollector(Collector):
         yield _counter("lessons_dropped", dropped, [], [((), gauges.lessons_dropped)])
         waiting = "Calls that wait for an approval, at all processes of the store."
         yield _gauge("approvals_waiting", waiting, [], [((), gauges.approvals_waiting)])
-        checks = "Checks of budgets at the begin of a chat: within 80 %, warned, refused."
+        checks = "Checks of budgets when a chat begins: within 80 %, warned, refused."
         yield _counter("budget_checks", checks, ["outcome"], _each(gauges.budgets))
         if gauges.connections is not None:
             yield from _of_connections(gauges.connections)

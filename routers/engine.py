@@ -79,9 +79,9 @@ def chat_endpoint(
                 return _unavailable()
             correlation_id.set(chat_request.metadata.correlation_id)
             request.scope["state"]["correlation_id"] = chat_request.metadata.correlation_id
-            warning = ""
-            if resumed is None or await keyed.begins(identity, resumed):
-                warning = await engine.admit(identity)
+            warning = await engine.admit(
+                identity, None if resumed is None else partial(keyed.begins, identity, resumed)
+            )
             # A run that its client can resume.
             if resumed is not None:
                 source, meta = source_of(request.scope), travelling(None, request.headers)

@@ -58,7 +58,7 @@ class SpendingReport(BaseModel):
     days: list[SpentDay]
 
 
-_REPORT = f"""Sums of turns, calls, tokens and cost since the day `since` (UTC; 30 days without it), of one `actor` or of
+_REPORT = f"""Sums of turns, calls, tokens and cost since the day `since` (UTC; 30 days without it), of one `actor` or
 all, at all workers and replicas; kept for {DAYS_KEPT} days. Needs `ops:read`."""
 
 

@@ -73,4 +73,4 @@ def _print(by: str, found: Any) -> None:
 
 def _cell(text: str) -> str:
     """A spreadsheet would take these beginnings for a formula."""
-    return f"'{text}" if text.startswith(("=", "+", "-", "@")) else text
+    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text

@@ -11,10 +11,11 @@ import pytest
 from tests.contract.test_providers import READ_FILE, TURNS, model, service_over
 from tests.models.streams import EXPECTED, stream_bytes
 from tests.support.anthropic_replies import begin, end, text_block
-from tests.support.model_server import ModelServer, Reply, chunk, text_turn
+from tests.support.model_server import HOLD, ModelServer, Reply, chunk, text_turn
 from tests.support.process import program
 from tests.support.requirement import requirement
 from tests.support.service import BOUND_S, KEY, OPERATOR_KEY, FileServer, RunningService, chat_body, running_service
+from tests.support.until import until
 from wicketgate.gateway.spending import COST_KEY
 
 PRICES = {"input": 3, "output": 15, "cached_input": 0.3, "cache_write": 3.75}
@@ -80,10 +81,10 @@ async def test_the_report_agrees_with_the_recorded_streams_to_the_token() -> Non
     counted = [usage for name in ended if (usage := EXPECTED[name]["usage"])]
     assert counted
     prompt, completion = (sum(each[kind] for each in counted) for kind in ("prompt_tokens", "completion_tokens"))
-    async with ModelServer(*(Reply([stream_bytes(name)]) for name in plain)) as server:
+    async with ModelServer(*(Reply([stream_bytes(name)]) for name in ended)) as server:
         settings = {"model": {**model(server, attempts=1), "prices": PRICES}}
         async with running_service(settings=settings, configured_model=True) as service:
-            for _ in plain:
+            for _ in ended:
                 await service.chat()
             cost = (prompt * 3 + completion * 15) / 10**6
             assert await report(service) == {"owner_1": [len(counted), 0, prompt, 0, completion, cost]}
@@ -105,7 +106,7 @@ class PaidServer(FileServer):
 
 @requirement("OPS-551")
 async def test_calls_of_mcp_clients_and_programs_cost_what_their_tools_report() -> None:
-    settings = {"spending": {"tools": [{"match": "files:read_file", "per_call": 9}]}}
+    settings = {"spending": {"tools": [{"match": "files:read_file", "per_call": 9, "most_reported": 2}]}}
     async with running_service(upstreams=[PaidServer()], settings=settings) as service:
         body = {"name": "/files/read_file", "input": {"path": "a"}}
         assert (await service.http.post("/operations/call", json=body)).status_code == 200
@@ -144,6 +145,19 @@ async def test_a_chat_over_its_budget_is_refused_before_the_model_is_asked() -> 
             metrics = await service.metrics()
         for outcome, checks in {"within": 1, "warned": 1, "refused": 1}.items():
             assert f'wicketgate_budget_checks_total{{outcome="{outcome}"}} {checks}.0' in metrics
+
+
+@requirement("OPS-550", "OPS-553")
+async def test_who_leaves_early_spends_all_the_same() -> None:
+    held = Reply([chunk({"content": "x" * 400}), HOLD])
+    async with ModelServer(held) as server:
+        settings = {**BUDGET, "model": {**model(server), "prices": PRICES}}
+        async with running_service(settings=settings, configured_model=True) as service:
+            async with service.http.stream("POST", "/engine/chat", json=chat_body("y" * 400)) as answer:
+                await anext(answer.aiter_bytes())
+            await until(lambda: report(service), bool, bound_s=BOUND_S)
+            turns, _, prompt, _, completion, cost = (await report(service))["owner_1"]
+            assert (turns, prompt, completion, cost) == (1, 100, 100, (100 * 3 + 100 * 15) / 10**6)
 
 
 @requirement("OPS-553")

@@ -16,7 +16,7 @@ from wicketgate.catalog.selectable import SelectableItem
 from wicketgate.config.settings import Settings
 from wicketgate.config.settings_file import settings_from
 from wicketgate.errors import ConfigError, RateLimited
-from wicketgate.gateway.spending import COST_KEY, UNIT, Budget, Spending, SpendingRules
+from wicketgate.gateway.spending import COST_KEY, UNIT, Budget, Spending, SpendingRules, ToolPrice
 from wicketgate.models.provider import Usage
 from wicketgate.models.watched import ModelPrices
 from wicketgate.storage.memory import MemoryStore
@@ -30,7 +30,8 @@ _ODD: list[Any] = [-1, True, "1", float("nan"), float("inf"), 10**400, {}]
 
 
 def spending(*budgets: Budget, at: float = NOON, **tools: int) -> Spending:
-    rules = SpendingRules({name.replace("__", ":"): price for name, price in tools.items()}, budgets, True)
+    prices = {name.replace("__", ":"): ToolPrice(price, 10 * UNIT) for name, price in tools.items()}
+    rules = SpendingRules(prices, budgets, True, "m", ModelPrices(4, 8, 4, 4))
     return Spending(StoredLedger(MemoryStore()), rules, Clock(at))
 
 
@@ -113,6 +114,8 @@ def test_a_price_table_that_cannot_be_used_stops_the_start_and_names_the_field(
         ("maps:route", {COST_KEY: 0.25}, UNIT // 4),
         ("maps:route", {COST_KEY: 0}, 0),
         ("maps:other", {COST_KEY: 1}, UNIT),
+        ("maps:route", {COST_KEY: 10}, 10 * UNIT),
+        ("maps:route", {COST_KEY: 10.01}, 2 * UNIT),
         ("free:tool", {COST_KEY: 1}, 0),
         *(("maps:route", {COST_KEY: odd}, 2 * UNIT) for odd in _ODD),
         ("maps:route", [COST_KEY], 2 * UNIT),
@@ -123,6 +126,47 @@ async def test_a_call_costs_what_its_tool_reports_or_else_its_price(name: str, m
     assert all.called(ANN, tool(name), {"content": [], **({} if meta is None else {"_meta": meta})}) == cost
     sums, _ = await all.report("tool", "2026-11-27")
     assert sums == {f"{name}@1#00": [0, 1, 0, 0, 0, cost]}
+
+
+@requirement("OPS-551")
+async def test_no_tool_is_believed_unless_the_operator_says_how_far() -> None:
+    rules = SpendingRules({"maps:*": ToolPrice(5)}, (), True)
+    all = Spending(StoredLedger(MemoryStore()), rules, Clock(NOON))
+    assert [all.called(ANN, tool("maps:a"), {"_meta": {COST_KEY: cost}}) for cost in (0, 1)] == [5, 5]
+
+
+@requirement("OPS-550")
+async def test_a_turn_that_was_left_is_estimated_at_the_prices_of_the_first_model() -> None:
+    all = spending()
+    all.left(ANN, 400, 80)
+    assert (await all.report("model", "2026-11-27"))[0] == {"m": [1, 0, 100, 0, 20, 100 * 4 + 20 * 8]}
+
+
+@requirement("OPS-553", "OPS-554")
+async def test_any_role_has_a_budget_and_its_warning_is_ascii() -> None:
+    for role in ("data team", "研究", "a\nb"):
+        all = spending(Budget(role=role, per_day=10 * UNIT), Budget(role=role, per_day=100 * UNIT))
+        someone = Identity("ann", (), "k1", (role,))
+        spend(all, someone, 9 * UNIT)
+        warning = await all.admit(someone)
+        assert warning.isascii() and warning.isprintable() and warning.endswith("2026-11-27 90% of 10")
+        spend(all, someone, UNIT)
+        with pytest.raises(RateLimited):
+            await all.admit(someone)
+
+
+@requirement("OPS-553")
+async def test_a_chat_that_has_begun_before_is_not_checked() -> None:
+    all, asked = spending(Budget("*", per_day=1)), list[bool]()
+
+    async def begins() -> bool:
+        asked.append(True)
+        return False
+
+    spend(all, ANN, 5)
+    assert await all.admit(ANN, begins) == ""
+    assert await spending().admit(ANN, begins) == ""
+    assert asked == [True]  # nothing is asked where there is no budget
 
 
 @requirement("OPS-552", "OPS-555")
@@ -145,8 +189,9 @@ async def test_a_report_adds_up_by_each_of_its_words() -> None:
         assert await all.report(cast(Any, by), "2026-11-26") == (sums, {"2026-11-26": 0, "2026-11-27": 27})
     assert await all.report("tool", "2026-11-27", "ann") == ({}, {"2026-11-27": 21})
     assert await all.report("tool", "2026-11-27", "ben") == ({"maps:route@1#00": [0, 1, 0, 0, 0, 1]}, {"2026-11-27": 6})
-    with pytest.raises(ValueError, match="isoformat"):
-        await all.report("day", "yesterday")
+    for odd in ("yesterday", "20261127", "2026-W48-5"):
+        with pytest.raises(ValueError, match=r"isoformat|as in"):
+            await all.report("day", odd)
 
 
 @requirement("OPS-555")

@@ -3,13 +3,15 @@
 import asyncio
 import logging
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from tests.support.failing_store import FailingStore
 from tests.support.requirement import requirement
+from tests.support.until import until
 from wicketgate.errors import NotAdmitted
-from wicketgate.gateway.spending import OTHER
+from wicketgate.gateway.spending import OTHER, SpentRow
 from wicketgate.storage import spending as module
 from wicketgate.storage.encoding import hashed
 from wicketgate.storage.fail_modes import USUAL, FailModes
@@ -27,7 +29,12 @@ def add(ledger: StoredLedger, actor: str = "ann", cost: int = 1, *budgets: str) 
 
 
 async def costs(ledger: StoredLedger) -> dict[str, int]:
-    return {actor: numbers[-1] for _, actor, _, numbers in await ledger.rows([DAY])}
+    return {actor: numbers[-1] for actor, _, numbers in await rows(ledger)}
+
+
+async def rows(ledger: StoredLedger, day: str = DAY) -> list[SpentRow]:
+    await ledger.write()
+    return [*await ledger.rows(day)]
 
 
 @requirement("OPS-552")
@@ -41,8 +48,8 @@ async def test_processes_add_to_the_same_sums_and_lose_nothing(stores: Stores) -
         await asyncio.gather(*(ledger.write() for ledger in ledgers))
     for ledger in ledgers:
         assert await ledger.spent(["role:dev 2026-11", "role:dev 2026-12"]) == [30 * 10**15, 0]
-        rows = await ledger.rows([DAY, "2026-11-28"])
-        assert sorted(rows) == [(DAY, actor, TURN, [15, 150, 45, 75, 15 * 10**15]) for actor in ("ann", "ben")]
+        assert sorted(await rows(ledger)) == [(each, TURN, [15, 150, 45, 75, 15 * 10**15]) for each in ("ann", "ben")]
+        assert await rows(ledger, "2026-11-28") == []
 
 
 @requirement("OPS-552")
@@ -81,7 +88,7 @@ async def test_actors_beyond_a_thousand_a_day_are_one_and_no_row_gives_way(
     assert found.pop(OTHER) == 30 * 10
     assert found == {f"actor_{number}": 11 for number in range(20)}
     ledger.add("2026-11-28", "actor_30", TURN, (1, 0, 0, 0, 1), ())
-    assert [row[1] for row in await ledger.rows(["2026-11-28"])] == ["actor_30"]
+    assert [row[0] for row in await rows(ledger, "2026-11-28")] == ["actor_30"]
 
 
 @requirement("OPS-552")
@@ -91,9 +98,9 @@ async def test_the_tools_of_an_actor_are_bounded_and_counted_all_the_same() -> N
         ledger.add(DAY, "ann", ("tool", f"t{number}", "k"), (1, 0, 0, 0, 2), ())
         if number % 700 == 0:
             await ledger.write()
-    rows = await ledger.rows([DAY])
-    assert (len(rows), sum(row[3][-1] for row in rows)) == (1_001, 3_000)
-    assert [row[3][0] for row in rows if row[2] == ("tool", OTHER, "")] == [500]
+    found = await rows(ledger)
+    assert (len(found), sum(row[2][-1] for row in found)) == (1_001, 3_000)
+    assert [row[2][0] for row in found if row[1] == ("tool", OTHER, "")] == [500]
 
 
 @requirement("OPS-556")
@@ -113,7 +120,7 @@ async def test_without_its_store_a_process_goes_on_with_what_it_counted_and_writ
         "budgets cannot be kept for all processes: it is unavailable"
     ]
     with pytest.raises(StoreUnavailable):
-        await ledger.rows([DAY])
+        await ledger.rows(DAY)
     store.unavailable = False
     assert await costs(ledger) == {"ann": 6}
     assert await ledger.spent(["actor:ann 2026-11"]) == [6]
@@ -130,19 +137,82 @@ async def test_closed_means_that_no_chat_with_a_budget_begins() -> None:
 
 
 @requirement("OPS-556")
+async def test_in_an_outage_a_process_knows_what_it_knew_before() -> None:
+    store = FailingStore()
+    ledger = StoredLedger(store)
+    add(ledger, "ann", 7, "actor:ann 2026-11")
+    await ledger.write()
+    store.unavailable = True
+    assert await ledger.spent(["actor:ann 2026-11"]) == [7]
+
+
+@requirement("OPS-556")
 @pytest.mark.parametrize("mode", ["open", "closed"])
 async def test_no_room_for_a_budget_is_as_no_store(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_BUDGET", Kind("budget", most_rows=1))
     ledger = StoredLedger(MemoryStore(), FailModes({**USUAL, "budgets": "open" if mode == "open" else "closed"}))
-    assert await ledger.spent(["actor:ann 2026-11"]) == [0]
+    add(ledger, "ann", 3, "actor:ann 2026-11")
+    await ledger.write()
+    add(ledger, "ben", 5, "actor:ben 2026-11")
+    await ledger.write()
+    assert (await ledger.spent(["actor:ann 2026-11"]), await costs(ledger)) == ([3], {"ann": 3, "ben": 5})
     if mode == "open":
-        assert await ledger.spent(["actor:ben 2026-11"]) == [0]
+        assert await ledger.spent(["actor:ben 2026-11"]) == [5]  # this process still counts it
     else:
         with pytest.raises(NotAdmitted):
             await ledger.spent(["actor:ben 2026-11"])
-    add(ledger, "ben", 3, "actor:ben 2026-11", "actor:ann 2026-11")
-    await ledger.write()
-    assert (await ledger.spent(["actor:ann 2026-11"]), await costs(ledger)) == ([3], {"ben": 3})
+
+
+class SlowStore(MemoryStore):
+    """Each step waits until it is released."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.released, self.reached = asyncio.Event(), asyncio.Event()
+
+    async def step(self, *args: Any, **given: Any) -> Any:
+        self.reached.set()
+        await self.released.wait()
+        return await super().step(*args, **given)
+
+
+@requirement("OPS-552")
+async def test_an_end_in_the_middle_of_a_write_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_WRITE_EVERY_S", 0.001)
+    store = SlowStore()
+    ledger = StoredLedger(store)
+    async with ledger.running():
+        for number in range(100):
+            add(ledger, f"actor_{number}", 1, "role:dev 2026-11")
+        await store.reached.wait()
+        add(ledger, "late", 1)
+        assert (await ledger.spent(["role:dev 2026-11"])) == [100]  # also while it is written
+        asyncio.get_running_loop().call_later(0.05, store.released.set)
+    assert sum((await costs(StoredLedger(store))).values()) == 101
+
+
+@requirement("OPS-552")
+async def test_an_error_that_nobody_expected_does_not_end_the_writing(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(module, "_WRITE_EVERY_S", 0.001)
+    store, faults = MemoryStore(), [OSError("odd")]
+    step = store.step
+
+    async def failing(*args: Any, **given: Any) -> Any:
+        if faults:
+            raise faults.pop()
+        return await step(*args, **given)
+
+    monkeypatch.setattr(store, "step", failing)
+    ledger = StoredLedger(store)
+    async with ledger.running():
+        add(ledger)
+        await until(lambda: not faults)
+        add(ledger, "ben")
+        await until(lambda: not ledger._days)
+    assert (await costs(ledger))["ben"] == 1
+    assert "could not be written" in caplog.text
 
 
 @requirement("OPS-552")
@@ -155,5 +225,7 @@ async def test_a_damaged_row_is_logged_and_stops_nothing(data: bytes, caplog: py
     add(ledger, "ann", 1, "actor:ann 2026-11")
     add(ledger, "ben", 1)
     assert await costs(ledger) == {"ben": 1}
-    assert await ledger.spent(["actor:ann 2026-11"]) == [0]
+    assert await ledger.spent(["actor:ann 2026-11"]) == [1]  # what this process knows
+    with pytest.raises(NotAdmitted):
+        await StoredLedger(store, FailModes({**USUAL, "budgets": "closed"})).spent(["actor:ann 2026-11"])
     assert "damaged row" in caplog.text

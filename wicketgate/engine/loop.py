@@ -6,7 +6,7 @@ is one ``done`` or one ``error``, and nothing comes after it.
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from functools import partial
 
@@ -24,7 +24,7 @@ from wicketgate.faces.surface import ModelSurface
 from wicketgate.gateway.options import Meter, NoMeter
 from wicketgate.gateway.spending import Spending
 from wicketgate.heavy_work import run_queued
-from wicketgate.models.provider import Message, ModelRequest, ModelTool, Provider, TakeText, Usage
+from wicketgate.models.provider import Finish, Message, ModelRequest, ModelTool, Provider, TakeText, Usage
 from wicketgate.ports import CallContext
 from wicketgate.tracing import OpenSpan, parent_of
 from wicketgate.tracing import begin as begin_span
@@ -72,9 +72,9 @@ class Engine:
                 for event in batch:
                     yield event
 
-    async def admit(self, identity: Identity) -> str:
-        """Checks the budgets of *identity* for a chat that begins. Returns and raises as ``Spending.admit``."""
-        return "" if self.spending is None else await self.spending.admit(identity)
+    async def admit(self, identity: Identity, begins: Callable[[], Awaitable[bool]] | None = None) -> str:
+        """Checks the budgets of *identity* for a chat, if it *begins*. Returns and raises as ``Spending.admit``."""
+        return "" if self.spending is None else await self.spending.admit(identity, begins)
 
     async def batches(
         self,
@@ -192,25 +192,27 @@ class _Run:
             take_text = None if self._take_text is None else partial(self._pass_on, turn, self._take_text)
             shown, parent = await self._shown(tools), parent_of(self._context.meta)
             model_request = ModelRequest(shown, tools, self._context.correlation_id, take_text, parent)
-            async with aclosing(self._engine.provider.stream(model_request)) as stream:
-                while True:
-                    try:
-                        batch = await wait(stream.__anext__())
-                    except StopAsyncIteration:
-                        break
-                    if events := turn.read(batch):
-                        yield events
-                    if turn.overlong:
-                        log.warning(
-                            "the model wrote more than %d characters in one turn and was stopped", MAX_TEXT_CHARS
-                        )
-                        break
+            try:
+                async with aclosing(self._engine.provider.stream(model_request)) as stream:
+                    while True:
+                        try:
+                            batch = await wait(stream.__anext__())
+                        except StopAsyncIteration:
+                            break
+                        events = turn.read(batch)
+                        if turn.finish is not None:
+                            self._count(turn.finish)
+                        if events:
+                            yield events
+                        if turn.overlong:
+                            log.warning(
+                                "the model wrote more than %d characters in one turn and was stopped", MAX_TEXT_CHARS
+                            )
+                            break
+            finally:
+                self._count_left(turn, shown)
             if turn.finish is None:
                 raise ProviderError("the provider ended its stream without a finish")
-            if turn.finish.usage is not None:
-                self.usage += turn.finish.usage
-                if self._engine.spending is not None:
-                    self._engine.spending.answered(self._context.identity, turn.finish.model, turn.finish.usage)
             # Without calls it is the last one.
             if not turn.calls:
                 yield self.done("stop" if turn.finish.reason == "tool_calls" else turn.finish.reason)
@@ -227,6 +229,21 @@ class _Run:
                     yield results_now
             self._check_order()
             self.in_tools = False
+
+    def _count(self, finish: Finish) -> None:
+        if finish.usage is not None:
+            self.usage += finish.usage
+            if self._engine.spending is not None:
+                self._engine.spending.answered(self._context.identity, finish.model, finish.usage)
+
+    def _count_left(self, turn: Turn, shown: Sequence[Message]) -> None:
+        """Counts a turn that nobody read to its end, for which the provider is paid all the same: otherwise who leaves
+        early would spend nothing."""
+        ended = turn.finish is not None and not turn.overlong
+        if self._engine.spending is None or ended or not (turn.chars or self._interruption.reason):
+            return
+        read = sum(len(str(message.get("content") or "")) for message in shown)
+        self._engine.spending.left(self._context.identity, read, turn.chars)
 
     def _pass_on(self, turn: Turn, take: TakeText, text: str) -> bool:
         return self._interruption.reason is None and turn.pass_on(text, take)

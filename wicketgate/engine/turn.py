@@ -81,7 +81,7 @@ class Turn:
     overlong: bool = False
     _text: list[str] = field(default_factory=list)
     _latest: list[str] = field(default_factory=list)
-    _chars: int = 0
+    chars: int = 0
 
     def read(self, batch: Sequence[ModelEvent]) -> list[Event]:
         events: list[Event] = []
@@ -89,7 +89,7 @@ class Turn:
         for event in batch:
             if type(event) is TextDelta:  # nearly all of them
                 keep(event.content)
-                self._chars += len(event.content)
+                self.chars += len(event.content)
                 events.append(event)
                 continue
             match event:
@@ -102,17 +102,17 @@ class Turn:
                     self.finish = event
         if len(self._latest) >= _JOINED_AT:
             self._join()
-        if self._chars >= MAX_TEXT_CHARS and self.finish is None:
+        if self.chars >= MAX_TEXT_CHARS and self.finish is None:
             self.overlong, self.finish = True, Finish("length", None)
         return events
 
     def pass_on(self, text: str, take: TakeText) -> bool:
         """Read one TextDelta that *take* takes in the place of the reader. Returns False, and nothing is read, if it
         does not, or if the turn would become overlong."""
-        chars = self._chars + len(text)
+        chars = self.chars + len(text)
         if chars >= MAX_TEXT_CHARS or not take(text):
             return False
-        self._chars = chars
+        self.chars = chars
         latest = self._latest
         latest.append(text)
         if len(latest) >= _JOINED_AT:

@@ -5,19 +5,20 @@ those of UTC.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from fnmatch import fnmatchcase
 from functools import lru_cache, partial
 from math import ceil
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from wicketgate.access.identity import Identity
 from wicketgate.catalog.selectable import SelectableItem
 from wicketgate.errors import RateLimited
 from wicketgate.gateway.quota import quota_pattern
 from wicketgate.models.provider import Usage
+from wicketgate.models.watched import ModelPrices
 
 UNIT = 10**12
 COST_KEY = "wicketgate.cost"
@@ -25,7 +26,6 @@ COST_KEY = "wicketgate.cost"
 are dropped from what servers say, because only the gate writes them."""
 OTHER = "(other)"
 """Stands for the actors, models or tools of a day beyond what is kept of it."""
-_MOST_REPORTED = 1_000_000
 _MAX_KEPT_TOOLS = 10_000
 
 By = Literal["actor", "key", "model", "tool", "day"]
@@ -33,8 +33,8 @@ Entry = tuple[str, str, str]
 """``model`` or ``tool``, its name, and the id of the caller's key."""
 Numbers = Sequence[int]
 """Turns or calls; tokens of prompts, those of them from a cache, and of completions; the cost."""
-SpentRow = tuple[str, str, Entry, Numbers]
-"""Day and actor; what was used with which key; the numbers."""
+SpentRow = tuple[str, Entry, Numbers]
+"""The actor, what was used with which key, and the numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +55,23 @@ class Budget:
 
 
 @dataclass(frozen=True, slots=True)
+class ToolPrice:
+    """The cost of a call; a tool may report another one up to *most_reported*."""
+
+    per_call: int
+    most_reported: int = -1
+
+
+@dataclass(frozen=True, slots=True)
 class SpendingRules:
     """*tools* are the prices of a call by pattern, of which the first that fits holds. *priced*: something has a
-    price."""
+    price. *model* is the first model, whose *prices* hold for turns that nobody read to their end."""
 
-    tools: Mapping[str, int]
+    tools: Mapping[str, ToolPrice]
     budgets: Sequence[Budget] = ()
     priced: bool = False
+    model: str = ""
+    prices: ModelPrices | None = None
 
 
 class Ledger(Protocol):
@@ -75,8 +85,12 @@ class Ledger(Protocol):
         """Returns the sum of each. Raises NotAdmitted."""
         ...
 
-    async def rows(self, days: Iterable[str]) -> Sequence[SpentRow]:
-        """Raises StoreUnavailable."""
+    async def rows(self, day: str) -> Sequence[SpentRow]:
+        """Returns what is written. Raises StoreUnavailable."""
+        ...
+
+    async def write(self) -> None:
+        """Writes what was added."""
         ...
 
 
@@ -101,64 +115,78 @@ class Spending:
         tokens = usage.prompt_tokens, usage.cached_tokens, usage.completion_tokens
         self._add(identity, ("model", model, identity.key_id), (1, *tokens, usage.cost))
 
+    def left(self, identity: Identity, read_chars: int, written_chars: int) -> None:
+        """Adds a turn that nobody read to its end, so that its provider counted nothing: by four characters a token."""
+        usage = Usage(read_chars // 4, written_chars // 4)
+        cost = 0 if self.rules.prices is None else self.rules.prices.cost(usage)
+        self.answered(identity, self.rules.model, replace(usage, cost=cost))
+
     def called(self, identity: Identity, item: SelectableItem, result: Mapping[str, Any]) -> int:
         """Adds a call of *item* that its server has answered with *result*, and returns what it cost. The server's word
-        counts only for a tool that has a price."""
+        counts as far as the operator said."""
         cost = 0
         if self.rules.tools and (pattern := self._pattern(item.id, item.names)) is not None:
+            price = self.rules.tools[pattern]
             reported = _reported(result)
-            cost = self.rules.tools[pattern] if reported is None else reported
+            cost = price.per_call if reported is None or reported > price.most_reported else reported
         self._add(identity, ("tool", item.id, identity.key_id), (1, 0, 0, 0, cost))
         return cost
 
     def _add(self, identity: Identity, entry: Entry, numbers: Numbers) -> None:
         today = self._today()
         limits = self._limits(identity, today) if numbers[-1] else ()
-        self._ledger.add(f"{today}", identity.actor, entry, numbers, [key for key, *_ in limits])
+        self._ledger.add(f"{today}", identity.actor, entry, numbers, [limit.key for limit in limits])
 
-    async def admit(self, identity: Identity) -> str:
-        """Returns a warning if a chat of *identity* begins with 80 % of a budget spent, otherwise nothing. Raises
-        RateLimited if a budget is used up, and NotAdmitted if that cannot be known and has to be."""
+    async def admit(self, identity: Identity, begins: Callable[[], Awaitable[bool]] | None = None) -> str:
+        """Returns a warning in ASCII if a chat of *identity* begins with 80 % of a budget spent, otherwise nothing. One
+        that has begun before, by *begins*, is not checked. Raises RateLimited if a budget is used up, and NotAdmitted
+        if that cannot be known and has to be."""
         limits = list(self._limits(identity, self._today()))
-        if not limits:
+        if not limits or (begins is not None and not await begins()):
             return ""
         warnings = []
-        for (key, limit, ends), spent in zip(
-            limits, await self._ledger.spent([key for key, *_ in limits]), strict=True
-        ):
-            whose, period = key.split(" ")
-            if spent >= limit:
+        for limit, spent in zip(limits, await self._ledger.spent([limit.key for limit in limits]), strict=True):
+            if spent >= limit.most:
                 self.checks["refused"] += 1
-                raise self._refusal(whose, period, limit, spent, ends)
-            if spent * 5 >= limit * 4:
-                warnings.append(f"{whose} {period} {spent * 100 // limit}% of {limit / UNIT:g}")
+                raise self._refusal(limit, spent)
+            if spent * 5 >= limit.most * 4:
+                warnings.append(f"{limit.key} {spent * 100 // limit.most}% of {_shown(limit.most)}")
         self.checks["warned" if warnings else "within"] += 1
-        return ", ".join(warnings)
+        return ", ".join(warnings).encode("unicode_escape").decode()
 
-    def _refusal(self, whose: str, period: str, limit: int, spent: int, ends: date) -> RateLimited:
+    def _refusal(self, limit: "_Limit", spent: int) -> RateLimited:
+        ends = limit.ends
         left_s = ceil(datetime(ends.year, ends.month, ends.day, tzinfo=UTC).timestamp() - self._now())
-        told = f"The budget of {whose} for {period}, {limit / UNIT:g}, is used up. The next one begins on {ends} (UTC)."
-        budget = {"of": whose, "period": period, "limit": limit / UNIT, "spent": spent / UNIT, "next": f"{ends}"}
+        most = _shown(limit.most)
+        told = (
+            f"The budget of {limit.whose} for {limit.period}, {most}, is used up. The next one begins on {ends} (UTC)."
+        )
+        budget: dict[str, Any] = {"of": limit.whose, "period": limit.period, "next": f"{ends}"}
+        budget |= {"limit": limit.most / UNIT, "spent": spent / UNIT}
         return RateLimited(told, details={"scope": "budget", "budget": budget, "retry_after_s": left_s})
 
     async def report(self, by: By, since: str, actor: str = "") -> tuple[dict[str, list[int]], dict[str, int]]:
         """Returns the sums since the day *since*, of *actor* if one is named, and the cost of each day: turns of
         models, calls of tools, the three numbers of tokens, the cost. Raises StoreUnavailable, and ValueError for a
         *since* that is no day."""
-        today = self._today()
-        first = max(date.fromisoformat(since), today - timedelta(DAYS_KEPT))
+        today, wanted = self._today(), date.fromisoformat(since)
+        if f"{wanted}" != since:
+            raise ValueError("not as in 2027-01-31")
+        first = max(wanted, today - timedelta(DAYS_KEPT))
         days = [f"{first + timedelta(number)}" for number in range((today - first).days + 1)]
         sums, costs = dict[str, list[int]](), dict.fromkeys(days, 0)
-        for day, whose, (what, name, key), (number, *tokens, cost) in await self._ledger.rows(days):
-            if actor not in ("", whose):
-                continue
-            costs[day] += cost
-            if by in ("model", "tool") and by != what:
-                continue
-            group = {"actor": whose, "key": key or "-", "day": day}.get(by, name)
-            added = (number, 0) if what == "model" else (0, number)
-            before = sums.setdefault(group, [0] * 6)
-            sums[group] = [one + more for one, more in zip(before, (*added, *tokens, cost), strict=True)]
+        await self._ledger.write()
+        for day in days:
+            for whose, (what, name, key), (number, *tokens, cost) in await self._ledger.rows(day):
+                if actor not in ("", whose):
+                    continue
+                costs[day] += cost
+                if by in ("model", "tool") and by != what:
+                    continue
+                group = {"actor": whose, "key": key or "(none)", "day": day}.get(by, name)
+                added = (number, 0) if what == "model" else (0, number)
+                before = sums.setdefault(group, [0] * 6)
+                sums[group] = [one + more for one, more in zip(before, (*added, *tokens, cost), strict=True)]
         return sums, costs
 
     def days_ago(self, days: int) -> str:
@@ -167,16 +195,33 @@ class Spending:
     def _today(self) -> date:
         return _date_of(int(self._now() // 86_400))
 
-    def _limits(self, identity: Identity, today: date) -> Iterator[tuple[str, int, date]]:
-        """Yields the name of each sum that is bounded for *identity*, the bound, and the day of the next sum. Of the
-        budgets by actor the first that fits holds; of those by role, all."""
-        of_actor = next(
-            (each for each in self.rules.budgets if each.actor and fnmatchcase(identity.actor, each.actor)), None
-        )
+    def _limits(self, identity: Identity, today: date) -> "Iterator[_Limit]":
+        """Yields the limits of *identity*: of the first budget by actor that fits, and of all by its roles, the
+        strictest of each period."""
+        fits = (each for each in self.rules.budgets if each.actor and fnmatchcase(identity.actor, each.actor))
+        of_actor = next(fits, None)
+        found: dict[str, _Limit] = {}
         for budget in self.rules.budgets:
             if budget is of_actor or budget.role in identity.roles:
                 whose = f"role:{budget.role}" if budget.role else f"actor:{identity.actor}"
-                yield from ((f"{whose} {period}", limit, ends) for period, limit, ends in budget.limits(today))
+                for period, most, ends in budget.limits(today):
+                    limit = _Limit(f"{whose} {period}", whose, period, most, ends)
+                    found[limit.key] = min(found.get(limit.key, limit), limit, key=lambda each: each.most)
+        yield from found.values()
+
+
+class _Limit(NamedTuple):
+    """A bound of one sum, which *key* names; *ends* is the day on which the next one begins."""
+
+    key: str
+    whose: str
+    period: str
+    most: int
+    ends: date
+
+
+def _shown(amount: int) -> str:
+    return f"{amount / UNIT:.6f}".rstrip("0").rstrip(".")
 
 
 DAYS_KEPT = 400
@@ -192,6 +237,6 @@ def _reported(result: Mapping[str, Any]) -> int | None:
     """Returns the cost in the ``_meta`` of *result*; None if there is none that can be used."""
     meta = result.get("_meta")
     cost = meta.get(COST_KEY) if isinstance(meta, Mapping) else None
-    if isinstance(cost, bool) or not isinstance(cost, int | float) or not 0 <= cost <= _MOST_REPORTED:
+    if isinstance(cost, bool) or not isinstance(cost, int | float) or not 0 <= cost <= 1_000_000:
         return None
     return round(cost * UNIT)

@@ -16,7 +16,7 @@ from wicketgate.storage.core import sound
 from wicketgate.storage.encoding import hashed, packed, unpacked
 from wicketgate.storage.fail_modes import FailModes
 from wicketgate.storage.store import Conflict, Full, Kind, Put, Store, StoreUnavailable
-from wicketgate.task_end import end_tasks
+from wicketgate.task_end import end_tasks, hold
 
 log = logging.getLogger("wicketgate.spending")
 
@@ -26,7 +26,7 @@ _MOST_ENTRIES = 1_000
 _MOST_WAITING = 10_000
 _MOST_BUDGETS = 100_000
 _DAY_S = 86_400.0
-_BUDGET_S = 32 * _DAY_S
+_MONTH_S = 32 * _DAY_S
 _WRITE_EVERY_S = 2.0
 _TRIES = 50
 _AT_ONCE = 32
@@ -43,14 +43,19 @@ Change = Callable[[bytes | None], bytes | None]
 
 class StoredLedger:
     """Implements Ledger over *store*. *modes* decide over ``budgets`` while it is unavailable or has no room for one:
-    ``open``, each process knows only what it has counted itself."""
+    ``open``, each process goes on with what it knows."""
 
     def __init__(self, store: Store, modes: FailModes | None = None) -> None:
         self._store = store
         self._modes = modes or FailModes()
         self._days: dict[tuple[str, str], Sums] = {}
         self._budgets: dict[str, int] = {}
+        self._flying: dict[str, int] = {}
+        self._known: dict[str, int] = {}
+        self._is_full = False
+        self._failures: list[StoreUnavailable] = []
         self._turn = asyncio.Lock()
+        self._writes: set[asyncio.Task[None]] = set()
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -66,29 +71,35 @@ class StoredLedger:
             actor = OTHER
         _add(self._days.setdefault((day, actor), {}), entry, numbers)
         for budget in budgets:
-            self._budgets[budget] = self._budgets.get(budget, 0) + numbers[-1]
+            self._add_cost(budget, numbers[-1])
+
+    def _add_cost(self, budget: str, cost: int) -> None:
+        if budget in self._budgets or len(self._budgets) < _MOST_WAITING:
+            self._budgets[budget] = self._budgets.get(budget, 0) + cost
 
     async def spent(self, budgets: Sequence[str]) -> Sequence[int]:
-        # What is being written is neither waiting nor written.
-        async with self._turn:
-            return await asyncio.gather(*map(self._spent, budgets))
+        return await asyncio.gather(*map(self._spent, budgets))
 
     async def _spent(self, budget: str) -> int:
-        written = 0
+        written = self._known.get(budget, 0)
         try:
             row = await self._store.get(_BUDGET, hashed(budget))
-            if row is None:
-                await self._change(_BUDGET, hashed(budget), "-", _BUDGET_S, partial(_with_cost, 0))
-            else:
-                written = sound(_BUDGET.name, budget, lambda: int(row.data)) or 0
+            if row is None and self._is_full:
+                raise Full("all")
+            found = 0 if row is None else sound(_BUDGET.name, budget, partial(int, row.data))
+            if found is None:
+                raise StoreUnavailable("its row is damaged")
+            written = self._known[budget] = found
+            if len(self._known) > _MOST_WAITING:
+                self._known.clear()
             self._modes.answered("budgets")
         except (StoreUnavailable, Full) as error:
-            is_open = self._without(error)
-            if not is_open:
+            if not self._without(error):
                 raise NotAdmitted(
                     "Budgets cannot be checked at the moment, so no chat that has one can begin."
                 ) from None
-        return written + self._budgets.get(budget, 0)
+        # What is being written may be in the row already, and counts twice for that moment.
+        return written + self._budgets.get(budget, 0) + self._flying.get(budget, 0)
 
     def _without(self, error: Exception) -> bool:
         """Returns true if chats begin all the same."""
@@ -97,48 +108,64 @@ class StoredLedger:
             log.error("budgets cannot be kept for all processes: %s", why)
         return self._modes.without("budgets") == "open"
 
-    async def rows(self, days: Iterable[str]) -> Sequence[SpentRow]:
-        await self.write()
+    async def rows(self, day: str) -> Sequence[SpentRow]:
         found: list[SpentRow] = []
-        for day in days:
-            for kind in (_SPENT, _SPENT_BY_OTHERS):
-                for row in await self._store.of_owner(kind, day):
-                    actor, sums = sound(kind.name, row.key, partial(_read, row.data)) or ("", {})
-                    found += ((day, actor, entry, numbers) for entry, numbers in sums.items())
+        for kind in (_SPENT, _SPENT_BY_OTHERS):
+            for row in await self._store.of_owner(kind, day):
+                actor, sums = sound(kind.name, row.key, partial(_read, row.data)) or ("", {})
+                found += ((actor, entry, numbers) for entry, numbers in sums.items())
         return found
 
     async def write(self) -> None:
-        """Writes what was added. What cannot be written waits for the next time."""
+        """Writes what was added. What cannot be written waits for the next time. A write goes on to its end, also if
+        its caller is cancelled."""
+        writing = asyncio.create_task(self._write())
+        hold(writing, self._writes)
+        await asyncio.shield(writing)
+
+    async def _write(self) -> None:
         async with self._turn:
-            (days, self._days), (budgets, self._budgets) = (self._days, {}), (self._budgets, {})
+            (days, self._days), (self._flying, self._budgets) = (self._days, {}), (self._budgets, {})
             writes = [
                 *(partial(self._write_day, day, actor, sums) for (day, actor), sums in days.items()),
-                *(partial(self._write_budget, budget, cost) for budget, cost in budgets.items()),
+                *(partial(self._write_budget, budget, cost) for budget, cost in self._flying.items()),
             ]
+            self._failures.clear()
             for start in range(0, len(writes), _AT_ONCE):
                 await asyncio.gather(*(write() for write in writes[start : start + _AT_ONCE]))
+            self._flying = {}
+            if self._failures:
+                log.warning("what was spent is written later: %s", self._failures[0])
 
     async def _write_day(self, day: str, actor: str, sums: Sums) -> None:
         kind, key = (_SPENT_BY_OTHERS, day) if actor == OTHER else (_SPENT, hashed(f"{day} {actor}"))
         try:
             await self._change(kind, key, day, DAYS_KEPT * _DAY_S, partial(_with_sums, actor, sums))
         except (StoreUnavailable, Full) as error:
-            if isinstance(error, StoreUnavailable):
-                log.warning("what was spent cannot be written at the moment: %s", error)
             for entry, numbers in sums.items():
                 self.add(day, OTHER if isinstance(error, Full) else actor, entry, numbers, ())
 
     async def _write_budget(self, budget: str, cost: int) -> None:
+        is_of_day = budget.count("-", budget.rindex(" ")) > 1
         try:
-            await self._change(_BUDGET, hashed(budget), "-", _BUDGET_S, partial(_with_cost, cost))
-        except StoreUnavailable:
-            self._budgets[budget] = self._budgets.get(budget, 0) + cost
-        except Full as error:
+            life_s = 2 * _DAY_S if is_of_day else _MONTH_S
+            await self._change(_BUDGET, hashed(budget), "-", life_s, partial(_with_cost, cost))
+            self._known[budget] = self._known.get(budget, 0) + cost
+            self._is_full = False
+        except (StoreUnavailable, Full) as error:
+            self._is_full |= isinstance(error, Full)
             self._without(error)
+            self._add_cost(budget, cost)
 
     async def _change(self, kind: Kind, key: str, owner: str, life_s: float, change: Change) -> None:
+        if self._failures:
+            raise self._failures[0]
         for _ in range(_TRIES):
-            row = await self._store.get(kind, key)
+            try:
+                row = await self._store.get(kind, key)
+            except StoreUnavailable as error:
+                self._failures.append(error)
+                raise
             data = sound(kind.name, key, partial(change, None if row is None else row.data))
             if data is None:
                 return  # a damaged row is never mended
@@ -150,7 +177,11 @@ class StoredLedger:
     async def _write_again_and_again(self) -> None:
         while True:
             await asyncio.sleep(_WRITE_EVERY_S)
-            await self.write()
+            try:
+                await self.write()
+            except Exception:
+                # The last boundary of this task: the next write has to come all the same.
+                log.exception("what was spent could not be written")
 
 
 def _add(sums: Sums, entry: Entry, numbers: Numbers) -> None:

@@ -414,7 +414,10 @@ class Settings(Section):
             raise ValueError("spending.budgets needs prices: model.prices, or spending.tools")
 
     def spending_rules(self) -> SpendingRules:
-        return self.spending.rules(priced=self.model.prices is not None or bool(self.spending.tools))
+        model, tools = self.model, self.spending.tool_prices()
+        prices = None if model.prices is None else model.prices.made()
+        budgets = [each.made() for each in self.spending.budgets]
+        return SpendingRules(tools, budgets, bool(prices or tools), model.model or model.provider, prices)
 
     def sandbox_of(self, upstream: UpstreamSettings) -> Sandbox | None:
         """Returns the sandbox of a server over stdio."""

@@ -6,14 +6,20 @@ from pydantic import Field, model_validator
 
 from wicketgate.config.settings.base import Section, ToolPattern
 from wicketgate.config.settings.chat import Price
-from wicketgate.gateway.spending import UNIT, Budget, SpendingRules
+from wicketgate.gateway.spending import UNIT, Budget, ToolPrice
 
 
 class ToolPriceSettings(Section):
     match: ToolPattern
     """Tools by ``<namespace>:<tool>``, with ``*``; the first match counts."""
     per_call: Price
-    """The cost of a call that the server answers. A result may name another under ``wicketgate.cost`` of ``_meta``."""
+    """The cost of a call that the server answers."""
+    most_reported: Price | None = None
+    """A result may name another cost up to this one, under ``wicketgate.cost`` of ``_meta``. None: it may not."""
+
+    def made(self) -> ToolPrice:
+        most = -1 if self.most_reported is None else int(self.most_reported * UNIT)
+        return ToolPrice(int(self.per_call * UNIT), most)
 
 
 class BudgetSettings(Section):
@@ -49,8 +55,9 @@ class SpendingSettings(Section):
     budgets: tuple[BudgetSettings, ...] = Field(default=(), max_length=1_000)
     """Bounds of what chats cost."""
 
-    def rules(self, *, priced: bool) -> SpendingRules:
-        prices: dict[str, int] = {}
+    def tool_prices(self) -> dict[str, ToolPrice]:
+        """Returns prices by pattern, the first of each."""
+        prices = dict[str, ToolPrice]()
         for each in self.tools:
-            prices.setdefault(each.match, int(each.per_call * UNIT))
-        return SpendingRules(prices, [each.made() for each in self.budgets], priced)
+            prices.setdefault(each.match, each.made())
+        return prices
