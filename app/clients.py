@@ -20,40 +20,41 @@
 - opencode: opencode.ai/docs/mcp-servers and /docs/migrate-v1: version 2 reads ``mcp.NAME`` of version 1 too.
 """
 
+import os
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from wicketgate.errors import ConfigError
+KEY_VARIABLE = "WG_KEY"
 
 
 @dataclass(frozen=True, slots=True)
 class KnownClient:
     """One MCP client. *name* is that of the command line, *title* that of the program.
 
-    Files: *files* are those of the user, the preferred one first, and *project_files* those of a project folder. ``~``
-    is the home folder, ``{config}`` the folder where programs of this system keep their settings, and ``{xdg}`` that of
-    programs that follow the XDG rules everywhere. *read_only* is the name of a file that is read and not written.
-    *folders* exist once the client was installed or started. *block_file* is set if the client reads one file for each
-    entry: the name of that file in the user's folder, and in a project.
+    Files: *files* of the user, and *project_files* of a project folder, are read and written, the preferred one first;
+    those of *also_read* are only read. ``~`` is the home folder, ``{config}`` the folder where programs of this system
+    keep their settings, and ``{xdg}`` that of programs that follow the XDG rules everywhere. ``{name}`` is the name of
+    the entry, if the client reads one file for each. *home* is the variable that names another folder for *files*.
 
     The program: *program* is its command on the PATH. *in_terminal* clients are started from a shell and have its
     variables; *hands_on* clients pass variables on that an entry names. *searches* is set if the client loads tools on
     demand by itself, so that it needs all of them and no search at the gate (OPS-460). *next_step* is for the person.
 
     An entry: *place* leads to the entries in the file, *form* is ``json``, ``toml`` or ``yaml``. *start* and *reach*
-    are the values of ``type``, *url* is the key of the URL (empty if the client takes programs only), and *reference*
-    the reference to the key of a service (empty if there is none).
+    are the values of ``type``, *url* is the key of the URL (empty if the client takes programs only), *headers* leads
+    to the headers, and *reference* is the reference to the key of a service (empty if there is none). *key_note* says
+    where the key of that reference comes from. *timeout_unit_s* is the unit of ``timeout``, None if it is not known.
     """
 
     name: str
     title: str
     files: tuple[str, ...]
+    next_step: str
     project_files: tuple[str, ...] = ()
-    folders: tuple[str, ...] = ()
-    next_step: str = ""
-    read_only: str = ""
-    block_file: str = ""
+    also_read: tuple[str, ...] = ()
+    home: str = ""
     program: str = ""
     hands_on: bool = False
     searches: bool = False
@@ -62,15 +63,41 @@ class KnownClient:
     start: str = ""
     reach: str = ""
     url: str = "url"
+    headers: tuple[str, ...] = ("headers",)
     reference: str = ""
+    key_note: str = f"set {KEY_VARIABLE} in the environment that {{title}} is started with"
+    timeout_unit_s: float | None = None
 
     @property
     def in_terminal(self) -> bool:
         return bool(self.program)
 
+    def user_files(self, name: str = "*", *, written: bool = False) -> list[Path]:
+        """Returns the paths of the user's files, existing or not; with *written* only those that may get the entry
+        *name*. None without a home folder."""
+        folder = os.environ.get(self.home)
+        files = self.files if written else (*self.files, *filter(_of_user, self.also_read))
+        home = os.environ.get("HOME")
+        if folder:
+            return [Path(folder, Path(file).name) for file in files]
+        if not home:
+            return []
+        xdg = os.environ.get("XDG_CONFIG_HOME") or f"{home}/.config"
+        config = f"{home}/Library/Application Support" if sys.platform == "darwin" else xdg
+        return [Path(file.replace("~", home, 1).format(config=config, xdg=xdg, name=name)) for file in files]
+
+    def files_of_project(self, name: str = "*", *, written: bool = False) -> list[Path]:
+        """Returns the same of the current folder; none if the client knows no projects."""
+        read = () if written else (file for file in self.also_read if not _of_user(file))
+        return [Path.cwd() / file.format(name=name) for file in (*self.project_files, *read)]
+
+
+def _of_user(file: str) -> bool:
+    return file.startswith(("~", "{"))
+
 
 _CODE = "{config}/Code/User"
-_CLINE = f"{_CODE}/globalStorage/saoudrizwan.claude-dev"
+_CLINE = "settings/cline_mcp_settings.json"
 
 CLIENTS: Mapping[str, KnownClient] = {
     client.name: client
@@ -79,52 +106,56 @@ CLIENTS: Mapping[str, KnownClient] = {
             "claude-desktop",
             "Claude Desktop",
             ("{config}/Claude/claude_desktop_config.json",),
-            folders=("{config}/Claude",),
-            next_step="Quit Claude Desktop completely and start it again.",
+            "Quit Claude Desktop completely and start it again.",
             url="",
         ),
         KnownClient(
             "claude-code",
             "Claude Code",
             ("~/.claude.json",),
-            (".mcp.json",),
-            ("~/.claude",),
             "Start claude again; /mcp shows the server.",
+            (".mcp.json",),
+            home="CLAUDE_CONFIG_DIR",
             program="claude",
             searches=True,
             start="stdio",
             reach="http",
             reference="${WG_KEY}",
+            timeout_unit_s=0.001,
         ),
         KnownClient(
             "cursor",
             "Cursor",
             ("~/.cursor/mcp.json",),
-            (".cursor/mcp.json",),
-            ("~/.cursor",),
             'In Cursor run "Developer: Reload Window"; Settings, MCP shows the server.',
+            (".cursor/mcp.json",),
             start="stdio",
             reference="${env:WG_KEY}",
         ),
         KnownClient(
             "vscode",
             "VS Code",
-            (f"{_CODE}/mcp.json", f"{_CODE}/settings.json"),
-            (".vscode/mcp.json", ".vscode/settings.json"),
-            ("{config}/Code",),
+            (f"{_CODE}/mcp.json",),
             'In VS Code run "MCP: List Servers", choose {name}, then Start Server.',
-            read_only="settings.json",
+            (".vscode/mcp.json",),
+            # Also of its other editions.
+            (
+                f"{_CODE}/settings.json",
+                "{config}/Code - Insiders/User/mcp.json",
+                "{config}/VSCodium/User/mcp.json",
+                ".vscode/settings.json",
+            ),
             place=("servers",),
             start="stdio",
             reach="http",
-            reference="${input:NAME-key}",
+            reference="${input:{name}-key}",
+            key_note="VS Code asks for the key once, and keeps it",
         ),
         KnownClient(
             "windsurf",
             "Windsurf",
             ("~/.codeium/windsurf/mcp_config.json",),
-            folders=("~/.codeium/windsurf",),
-            next_step="In Windsurf open the MCP servers of Cascade and press Refresh.",
+            "In Windsurf open the MCP servers of Cascade and press Refresh.",
             url="serverUrl",
             reference="${env:WG_KEY}",
         ),
@@ -132,119 +163,89 @@ CLIENTS: Mapping[str, KnownClient] = {
             "zed",
             "Zed",
             ("{xdg}/zed/settings.json",),
-            (".zed/settings.json",),
-            ("{xdg}/zed",),
             "Zed reads the file at once; the settings of the Agent Panel show a green dot.",
+            (".zed/settings.json",),
             place=("context_servers",),
+            timeout_unit_s=1,
         ),
         KnownClient(
             "cline",
             "Cline",
-            (f"{_CLINE}/settings/cline_mcp_settings.json", "~/.cline/data/settings/cline_mcp_settings.json"),
-            folders=(_CLINE, "~/.cline"),
-            next_step="In Cline open MCP Servers; restart the editor if the server is not there.",
+            (f"{_CODE}/globalStorage/saoudrizwan.claude-dev/{_CLINE}", f"~/.cline/data/{_CLINE}"),
+            "In Cline open MCP Servers; restart the editor if the server is not there.",
             start="stdio",
             reach="streamableHttp",
+            timeout_unit_s=1,
         ),
         KnownClient(
             "continue",
             "Continue",
-            ("~/.continue/config.yaml", "~/.continue/config.json"),
-            folders=("~/.continue",),
-            next_step='In your editor run "Developer: Reload Window"; Continue uses tools in agent mode only.',
-            block_file=".continue/mcpServers/{name}.yaml",
+            ("~/.continue/mcpServers/{name}.yaml",),
+            'In your editor run "Developer: Reload Window"; Continue uses tools in agent mode only.',
+            (".continue/mcpServers/{name}.yaml",),
+            (
+                "~/.continue/config.yaml",
+                "~/.continue/mcpServers/{name}.yml",
+                "~/.continue/mcpServers/{name}.json",
+                ".continue/mcpServers/{name}.yml",
+                ".continue/mcpServers/{name}.json",
+            ),
             form="yaml",
             start="stdio",
             reach="streamable-http",
+            headers=("requestOptions", "headers"),
             reference="${{ secrets.WG_KEY }}",
+            key_note=f"put the line {KEY_VARIABLE}=... into ~/.continue/.env",
         ),
         KnownClient(
             "codex",
             "Codex",
             ("~/.codex/config.toml",),
-            (".codex/config.toml",),
-            ("~/.codex",),
             "Start codex again; /mcp shows the server.",
+            (".codex/config.toml",),
+            home="CODEX_HOME",
             program="codex",
             hands_on=True,
             place=("mcp_servers",),
             form="toml",
+            headers=("http_headers",),
             reference="bearer_token_env_var",
+            timeout_unit_s=1,
         ),
         KnownClient(
             "gemini",
             "Gemini CLI",
             ("~/.gemini/settings.json",),
-            (".gemini/settings.json",),
-            ("~/.gemini",),
             "Start gemini again, in a folder that it trusts; /mcp shows the server.",
+            (".gemini/settings.json",),
             program="gemini",
             hands_on=True,
             url="httpUrl",
             reference="${WG_KEY}",
+            timeout_unit_s=0.001,
         ),
         KnownClient(
             "opencode",
             "opencode",
             ("{xdg}/opencode/opencode.json", "{xdg}/opencode/opencode.jsonc"),
-            ("opencode.json", "opencode.jsonc"),
-            ("{xdg}/opencode",),
             "Start opencode again; opencode mcp list shows the server.",
+            ("opencode.json", "opencode.jsonc"),
+            ("{xdg}/opencode/config.json", ".opencode/opencode.json", ".opencode/opencode.jsonc"),
             program="opencode",
             searches=True,
             place=("mcp",),
             start="local",
             reach="remote",
             reference="{env:WG_KEY}",
+            timeout_unit_s=0.001,
         ),
     )
 }
 
-_HOME_VARIABLES = {"codex": ("CODEX_HOME", "config.toml"), "claude-code": ("CLAUDE_CONFIG_DIR", ".claude.json")}
 
-
-def user_files(client: KnownClient, platform: str, environ: Mapping[str, str]) -> tuple[Path, ...]:
-    """Returns the paths of the client's own files, existing or not. *platform* is as in ``sys.platform``.
-
-    Raises ConfigError if the environment names no home folder.
-    """
-    variable, file = _HOME_VARIABLES.get(client.name, ("", ""))
-    if environ.get(variable):
-        return (Path(environ[variable], file),)
-    return tuple(_place(file, platform, environ) for file in client.files)
-
-
-def user_folders(client: KnownClient, platform: str, environ: Mapping[str, str]) -> tuple[Path, ...]:
-    """Returns the folders that show that the client is installed. Raises ConfigError as ``user_files`` does."""
-    if client.name == "codex":
-        return (user_files(client, platform, environ)[0].parent,)
-    return tuple(_place(folder, platform, environ) for folder in client.folders)
-
-
-def written_files(client: KnownClient, name: str, platform: str, environ: Mapping[str, str]) -> tuple[Path, ...]:
-    """Returns the files of the user that may get the entry *name*, the preferred one first."""
-    if client.block_file:
-        return (_place(f"~/{client.block_file.format(name=name)}", platform, environ),)
-    return tuple(file for file in user_files(client, platform, environ) if file.name != client.read_only)
-
-
-def written_project_files(client: KnownClient, name: str) -> tuple[str, ...]:
-    """Returns the same of a project folder; empty if the client knows no projects."""
-    if client.block_file:
-        return (client.block_file.format(name=name),)
-    return tuple(file for file in client.project_files if Path(file).name != client.read_only)
-
-
-def _place(file: str, platform: str, environ: Mapping[str, str]) -> Path:
-    home = environ.get("USERPROFILE") if platform == "win32" and "USERPROFILE" in environ else environ.get("HOME")
-    if home is None:
-        raise ConfigError("The environment names no home folder (HOME); name the file with --path")
-    xdg = environ.get("XDG_CONFIG_HOME") or f"{home}/.config"
-    settings = xdg
-    if platform == "darwin":
-        settings = f"{home}/Library/Application Support"
-    elif platform == "win32":
-        settings = environ.get("APPDATA") or f"{home}/AppData/Roaming"
-        file = file.replace("{xdg}/zed", "{config}/Zed")
-    file = file.replace("{config}", settings).replace("{xdg}", xdg)
-    return Path(file.replace("~", home, 1) if file.startswith("~") else file)
+def shown_path(path: Path) -> str:
+    """Returns the path as a person writes it: relative to this folder or the home folder, if it is below."""
+    home = os.environ.get("HOME")
+    if path.is_relative_to(Path.cwd()):
+        return str(path.relative_to(Path.cwd()))
+    return f"~/{path.relative_to(home)}" if home and path.is_relative_to(home) else str(path)

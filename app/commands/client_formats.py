@@ -116,13 +116,13 @@ def _set_json(text: str, path: Sequence[str], value: Any, root: Any) -> str:
     if root is None:
         before = text if text.strip() else ""
         before += "" if not before or before.endswith("\n") else _newline(text)
-        return before + _render(_nested(path, value), "", "  ", _newline(text)) + _newline(text)
+        return before + _render(nested(path, value), "", "  ", _newline(text)) + _newline(text)
     document = _Json(text)
     at = document.skip(0)
     for depth, key in enumerate(path):
         start, inner, end = document.member(at, key)
         if not end:
-            return document.insert(at, f"{_on_one_line(key)}: ", _nested(path[depth + 1 :], value))
+            return document.insert(at, f"{_on_one_line(key)}: ", nested(path[depth + 1 :], value))
         at = inner
     indent = document.indent_of(start)
     written = _on_one_line(value) if indent is None else _render(value, indent, document.unit, _newline(text))
@@ -209,7 +209,7 @@ def _plain(text: str) -> str:
     return _TRAILING_COMMA.sub(lambda match: " " if match["comma"] else match.group(), _COMMENT.sub(blank, text))
 
 
-def _nested(path: Sequence[str], value: Any) -> Any:
+def nested(path: Sequence[str], value: Any) -> Any:
     for key in reversed(path):
         value = {key: value}
     return value
@@ -240,7 +240,7 @@ def _set_toml(text: str, path: Sequence[str], table: Mapping[str, Any], is_there
     import tomlkit  # here, because every command imports this module
 
     newline = _newline(text)
-    written = tomlkit.dumps(_nested(path, dict(table))).replace("\n", newline)
+    written = tomlkit.dumps(nested(path, dict(table))).replace("\n", newline)
     if is_there:
         start, end = _toml_span(text, path)
         return text[:start] + written + text[end:]

@@ -7,11 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from app.clients import KnownClient
-from app.commands.client_formats import FormatError, add_json_item, read_format, set_entry
+from app.clients import KEY_VARIABLE, KnownClient
+from app.commands.client_formats import FormatError, add_json_item, nested, read_format, set_entry
 from wicketgate.yaml_text import write_yaml
-
-KEY_VARIABLE = "WG_KEY"
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +20,10 @@ class StartedGate:
     env: Mapping[str, str]
     needed: tuple[str, ...] = ()
 
+    @property
+    def has_secret(self) -> bool:
+        return bool(self.env.keys() - {"PATH"})
+
 
 @dataclass(frozen=True, slots=True)
 class ReachedGate:
@@ -30,22 +32,9 @@ class ReachedGate:
     url: str
     key: str | None = None
 
-
-@dataclass(frozen=True, slots=True)
-class ClientEntry:
-    """*question* is the one that the client asks its user for the key, if it does."""
-
-    settings: Mapping[str, Any]
-    question: Mapping[str, Any] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """*text* is that of the whole file. *was_there* is true if there was an entry; *kept* names what of it stays."""
-
-    text: str
-    was_there: bool
-    kept: tuple[str, ...] = ()
+    @property
+    def has_secret(self) -> bool:
+        return self.key is not None
 
 
 _WAY_TO_SERVER = frozenset(
@@ -55,51 +44,37 @@ _WAY_TO_SERVER = frozenset(
 )
 """Keys that are replaced. Others are the client's own, such as what it may do without asking."""
 
-_OPENCODE_FILE = '{\n  "$schema": "https://opencode.ai/config.json",\n  "mcp": {}\n}\n'
 # Codex gave up on a server after 10 s, opencode after 5 s. The gate answers a client when its own servers are there.
 _START_S = 30
 
 
-def make_entry(client: KnownClient, name: str, gate: StartedGate | ReachedGate) -> ClientEntry:
+def make_entry(client: KnownClient, name: str, gate: StartedGate | ReachedGate) -> Mapping[str, Any]:
     """Returns the entry. A URL needs a client with ``url``, and one without a key needs a client with ``reference``."""
+    kind = client.start if isinstance(gate, StartedGate) else client.reach
+    entry: dict[str, Any] = {"type": kind} if kind else {}
     if isinstance(gate, StartedGate):
-        return ClientEntry(_start(client, gate))
-    kind = {"type": client.reach} if client.reach else {}
-    way: dict[str, Any] = {**kind, client.url: gate.url}
+        return entry | _start(client, gate)
+    entry[client.url] = gate.url
     if client.name == "codex" and gate.key is None:
-        return ClientEntry({**way, client.reference: KEY_VARIABLE})
-    bearer = {"Authorization": f"Bearer {gate.key or client.reference.replace('NAME', name)}"}
-    if client.name == "codex":
-        return ClientEntry({**way, "http_headers": bearer})
-    if client.name == "continue":
-        return ClientEntry({**way, "requestOptions": {"headers": bearer}})
-    question = None
-    if client.name == "vscode" and gate.key is None:
-        question = {"type": "promptString", "id": f"{name}-key", "description": f"Key of {name}", "password": True}
-    return ClientEntry({**way, "headers": bearer}, question)
+        return entry | {client.reference: KEY_VARIABLE}
+    bearer = {"Authorization": f"Bearer {gate.key or client.reference.replace('{name}', name)}"}
+    return {**entry, **nested(client.headers, bearer)}
 
 
 def _start(client: KnownClient, gate: StartedGate) -> dict[str, Any]:
-    kind = {"type": client.start} if client.start else {}
     env = dict(gate.env)
     if client.name == "opencode":
-        environment = {"environment": env} if env else {}
-        return {**kind, "command": list(gate.command), "enabled": True, "timeout": _START_S * 1000, **environment}
-    needed = [variable for variable in gate.needed if variable not in env]
+        entry: dict[str, Any] = {"command": list(gate.command), "timeout": _START_S * 1000}
+        return entry | ({"environment": env} if env else {})
     if client.name == "gemini":
         # It takes variables away whose names look like secrets, unless the entry names them.
-        env |= {variable: f"${{{variable}}}" for variable in needed}
-    entry: dict[str, Any] = {**kind, "command": gate.command[0], "args": list(gate.command[1:])}
+        env |= {variable: f"${{{variable}}}" for variable in gate.needed}
+    entry = {"command": gate.command[0], "args": list(gate.command[1:])}
     entry |= {"env": env} if env else {}
     if client.name == "codex":
-        entry |= {"env_vars": needed} if needed else {}
+        entry |= {"env_vars": list(gate.needed)} if gate.needed else {}
         entry["startup_timeout_sec"] = _START_S
     return entry
-
-
-def render_entry(client: KnownClient, name: str, entry: ClientEntry) -> str:
-    """Returns the text of a file with this entry alone."""
-    return put_entry(client, name, entry, "").text
 
 
 def find_entry(client: KnownClient, name: str, text: str) -> Mapping[str, Any] | None:
@@ -115,21 +90,20 @@ def find_entry(client: KnownClient, name: str, text: str) -> Mapping[str, Any] |
     return inner if inner is None or isinstance(inner, Mapping) else {"": inner}
 
 
-def put_entry(client: KnownClient, name: str, entry: ClientEntry, text: str) -> Change:
+def put_entry(client: KnownClient, name: str, entry: Mapping[str, Any], text: str = "") -> str:
     """Puts the entry into the *text* of a file. Everything else stays as it is. Raises FormatError."""
     before = find_entry(client, name, text)
     kept = {key: value for key, value in (before or {}).items() if key and key not in _WAY_TO_SERVER}
-    settings = {**entry.settings, **kept}
+    settings = {**entry, **kept}
     if before != settings and client.form == "yaml":
-        text = write_yaml(
-            {"name": name, "version": "0.0.1", "schema": "v1", "mcpServers": [{"name": name, **settings}]}
-        )
+        servers = [{"name": name, **settings}]
+        text = write_yaml({"name": name, "version": "0.0.1", "schema": "v1", "mcpServers": servers})
     elif before != settings:
-        text = _OPENCODE_FILE if client.name == "opencode" and not text.strip() else text
         text = set_entry(client.form, text, [*_place(client, read_format(client.form, text)), name], settings)
-    if entry.question is not None:
-        text = _with_question(entry.question, text)
-    return Change(text, before is not None, tuple(key for key in kept if kept[key] != entry.settings.get(key)))
+    if client.name == "vscode" and client.reference.replace("{name}", name) in str(entry):
+        question = {"type": "promptString", "id": f"{name}-key", "description": f"Key of {name}", "password": True}
+        text = text if _asks(read_format("json", text), question["id"]) else add_json_item(text, "inputs", question)
+    return text
 
 
 def _place(client: KnownClient, root: Any) -> Sequence[str]:
@@ -141,13 +115,10 @@ def _place(client: KnownClient, root: Any) -> Sequence[str]:
     return client.place
 
 
-def _with_question(question: Mapping[str, Any], text: str) -> str:
-    root = read_format("json", text)
-    given = root.get("inputs") if isinstance(root, Mapping) else None
-    asked = isinstance(given, list) and any(
-        isinstance(each, Mapping) and each.get("id") == question["id"] for each in given
-    )
-    return text if asked else add_json_item(text, "inputs", question)
+def _asks(root: Mapping[str, Any], wanted: object) -> bool:
+    """Returns whether VS Code asks for an input with the id *wanted*."""
+    inputs = root.get("inputs")
+    return isinstance(inputs, list) and any(isinstance(each, Mapping) and each.get("id") == wanted for each in inputs)
 
 
 def _only_entry(name: str, root: Mapping[str, Any] | None) -> Mapping[str, Any] | None:

@@ -15,18 +15,16 @@ from urllib.parse import urlsplit
 
 import click
 
-from app.clients import KnownClient
-from app.commands.connect_entry import KEY_VARIABLE, ReachedGate, StartedGate
+from app.clients import KEY_VARIABLE, KnownClient
+from app.commands.connect_entry import ReachedGate, StartedGate
 from wicketgate.config.settings import Settings
 from wicketgate.config.settings.base import is_web_url
 from wicketgate.config.settings_file import load_settings
 from wicketgate.errors import ConfigError
 
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _OVERRIDE = re.compile(r"WICKETGATE_[A-Z0-9_]*[A-Z0-9]__[A-Z0-9_]+")
-
 # Where programs that were not started from a shell look for commands.
-_DESKTOP_PATH = {"darwin": "/usr/bin:/bin:/usr/sbin:/sbin", "linux": "/usr/local/bin:/usr/bin:/bin"}
+_DESKTOP_PATH = "/usr/bin:/bin:/usr/sbin:/sbin" if sys.platform == "darwin" else "/usr/local/bin:/usr/bin:/bin"
 
 
 def gate_to_start(
@@ -34,26 +32,22 @@ def gate_to_start(
 ) -> StartedGate:
     """Adds to *notes* the remarks for the person. Raises ConfigError and click.UsageError."""
     if config is None or not config.is_file():
-        named = "./wicketgate.yaml" if config is None else str(config)
         raise ConfigError(
-            f"No configuration to start the gate with: {named} does not exist. wicketgate init writes one, --config "
-            "names another, and --url connects to a running service"
+            f"No configuration to start the gate with: {config or './wicketgate.yaml'} does not exist. wicketgate init "
+            "writes one, --config names another, and --url connects to a running service"
         )
-    env: dict[str, str] = {}
-    for variable in variables:
-        if _VARIABLE.fullmatch(variable) is None or variable not in os.environ:
-            raise click.UsageError(f"--env {variable}: no variable of this name is set here")
-        env[variable] = os.environ[variable]
+    if unset := [variable for variable in variables if variable not in os.environ]:
+        raise click.UsageError(f"--env {unset[0]}: no variable of this name is set here")
+    env = {variable: os.environ[variable] for variable in variables}
     words = [*_own_command(notes), "mcp", "--config", str(config.absolute())]
-    if face is not None:
-        words += ["--face", face]
+    words += ["--face", face] if face is not None else []
     watched = _Watched(os.environ)
     try:
         settings = load_settings(config, watched)
     except ConfigError as error:
         notes.append(f"the configuration has faults: {'; '.join(str(error).splitlines())}")
     else:
-        if paths := list(_relative(settings)):
+        if paths := _relative(settings):
             words += ["--cwd", str(Path.cwd())]
             notes.append(f"--cwd is in the entry, because the configuration names paths from here: {', '.join(paths)}")
         if not client.in_terminal:
@@ -82,83 +76,53 @@ class _Watched(dict[str, str]):
 
 def _about_variables(client: KnownClient, needed: Sequence[str]) -> Iterator[str]:
     for variable in needed:
-        copies = f"--env {variable} copies its value into the entry"
         if variable not in os.environ:
             yield f"the configuration reads ${{{variable}}}, which is not set here"
-        elif client.hands_on:
-            yield f"{client.title} hands {variable} on to the gate, from its own environment"
-        elif client.in_terminal:
-            continue
-        elif _OVERRIDE.fullmatch(variable):
-            yield f"{variable} overrides the configuration here, but not in {client.title}; {copies}"
-        else:
+        elif not client.in_terminal:
             yield (
-                f"the configuration reads ${{{variable}}}, which {client.title} does not have if it is not started "
-                f"from a shell; {copies}"
+                f"the gate reads {variable}, which {client.title} does not have if it is not started from a shell; "
+                f"--env {variable} copies its value into the entry"
             )
 
 
 def _add_path(env: dict[str, str], settings: Settings, notes: list[str]) -> None:
     """Adds PATH if a program of the desktop would not find all commands of upstreams that are looked up on it."""
-    usual, own = _DESKTOP_PATH.get(sys.platform), str(Path(sys.executable).parent)
-    if usual is None or "PATH" in env:
+    if "PATH" in env:
         return
-    here = os.pathsep.join([os.environ.get("PATH", os.defpath), own])
-    there = os.pathsep.join([usual, own])
     folders: dict[str, str] = {}
+    there = os.pathsep.join([_DESKTOP_PATH, str(Path(sys.executable).parent)])
     for upstream in settings.upstreams:
         command = upstream.command[0] if upstream.enabled and upstream.command else ""
-        if not command or re.search(r"[/\\]", command) or "PATH" in upstream.env:
-            continue
-        found = shutil.which(command, path=here)
+        found = shutil.which(command) if command and "/" not in command and "PATH" not in upstream.env else None
         if found is not None and shutil.which(command, path=there) is None:
             folders.setdefault(str(Path(found).parent), command)
     if folders:
-        env["PATH"] = os.pathsep.join([*folders, usual])
+        env["PATH"] = os.pathsep.join([*folders, _DESKTOP_PATH])
         found_there = ", ".join(f"{command} is in {folder}" for folder, command in folders.items())
         notes.append(
             f"PATH is in the entry, because a program of the desktop would not find all commands: {found_there}"
         )
 
 
-def _relative(settings: Settings) -> Iterator[str]:
+def _relative(settings: Settings) -> list[str]:
     """The paths that the configuration names from the working directory."""
-    for upstream in settings.upstreams:
-        if not upstream.enabled:
-            continue
-        if (
-            upstream.openapi
-            and not re.match(r"https?://", upstream.openapi)
-            and not Path(upstream.openapi).is_absolute()
-        ):
-            yield upstream.openapi
-        if upstream.cwd is not None and not Path(upstream.cwd).is_absolute():
-            yield upstream.cwd
-        if upstream.command and upstream.cwd is None:
-            yield from (word for word in upstream.command if _is_path_from_here(word))
-        module = upstream.python.partition(":")[0].partition(".")[0]
-        if module and upstream.cwd is None and (Path(module).is_dir() or Path(f"{module}.py").is_file()):
-            yield module
-    database = settings.storage.sqlite_file
-    files = (settings.pins.file, settings.browse.words_file, settings.network.ca_file, database and str(database))
-    yield from (file for file in files if file and not Path(file).is_absolute())
-
-
-def _is_path_from_here(word: str) -> bool:
-    try:
-        return bool(re.search(r"[/\\.]", word)) and not Path(word).is_absolute() and Path(word).exists()
-    except (OSError, ValueError):
-        return False
+    files: list[Path | str | None] = [settings.pins.file, settings.browse.words_file, settings.network.ca_file]
+    files.append(settings.storage.sqlite_file)
+    for upstream in filter(lambda each: each.enabled, settings.upstreams):
+        files += [upstream.cwd, None if "://" in upstream.openapi else upstream.openapi]
+        if upstream.cwd is None:
+            module = re.split("[:.]", upstream.python)[0]
+            files += [word for word in (*upstream.command, module, f"{module}.py") if os.path.lexists(word)]
+    return [str(file) for file in files if file and not Path(file).is_absolute()]
 
 
 def _own_command(notes: list[str]) -> list[str]:
     """The console script, by its absolute path: a client has no idea of our virtual environment."""
-    started = Path(sys.argv[0]).absolute()
-    script = Path(sys.executable).with_name("wicketgate.exe" if sys.platform == "win32" else "wicketgate")
-    own = next((path for path in (started, script) if path.stem == "wicketgate" and path.is_file()), None)
+    places = (Path(sys.argv[0]).absolute(), Path(sys.executable).with_name("wicketgate"))
+    own = next((path for path in places if path.name == "wicketgate" and path.is_file()), None)
     if own is None:
         return [sys.executable, "-m", "wicketgate"]
-    if "archive-v0" in Path(os.path.realpath(own)).parts:
+    if "archive-v0" in own.resolve().parts:
         notes.append(
             "this program runs from the cache of uvx, which may be emptied: uv tool install wicketgate keeps it"
         )
@@ -184,21 +148,13 @@ def gate_to_reach(
         path += f"/{face}"
     elif every_tool and path.endswith("/mcp"):
         path += "?tools=all"
-    if key is None and not client.reference:
-        raise click.UsageError(
-            f"{client.title} cannot refer to a variable in its file: give the key itself, for example "
-            f'--key "${KEY_VARIABLE}"; the key is in the file then'
-        )
-    if key is not None and (not key.isascii() or not key.isprintable() or not key or " " in key):
+    if key is None:
+        if not client.reference:
+            raise click.UsageError(
+                f"{client.title} cannot refer to a variable in its file: give the key itself, for example "
+                f'--key "${KEY_VARIABLE}"; the key is in the file then'
+            )
+        notes.append(client.key_note.format(title=client.title))
+    elif not re.fullmatch("[!-~]+", key):
         raise click.UsageError("--key must be a key: letters, digits and signs without spaces")
-    if key is None and client.name == "continue":
-        notes.append(f"put the line {KEY_VARIABLE}=... into ~/.continue/.env")
-    elif key is None and client.name == "vscode":
-        notes.append("VS Code asks for the key once, and keeps it")
-    elif key is None:
-        notes.append(f"set {KEY_VARIABLE} in the environment that {client.title} is started with")
     return ReachedGate(f"{parts.scheme}://{parts.netloc}{path}", key)
-
-
-def holds_secret(gate: StartedGate | ReachedGate) -> bool:
-    return gate.key is not None if isinstance(gate, ReachedGate) else bool(gate.env.keys() - {"PATH"})

@@ -6,27 +6,24 @@ A file of a project can come from a stranger, so size, depth and number are boun
 import json
 import os
 import re
-import sys
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from app.clients import CLIENTS, KnownClient, user_files
+from app.clients import CLIENTS, KnownClient, shown_path
+from app.commands.client_files import read_text
 from app.commands.client_formats import FormatError, read_format
 from app.commands.import_entry import ClientServer
 from app.commands.import_tools import ALL_TOOLS, from_rules
 from wicketgate.errors import ConfigError
 
-_MAX_BYTES = {"toml": 1024 * 1024}
-_MAX_BYTES_OTHERWISE = 16 * 1024 * 1024
 _MAX_DEPTH = 100
-_MAX_VALUES = 2_000_000
 _MAX_CHARS = 64 * 1024 * 1024
-_MAX_SERVERS = 1000
+_MAX_MEMBERS = 1000
 _MAX_SERVERS_CHARS = 1024 * 1024
-_MAX_INPUTS = 1000
+_MAX_ENTRY_CHARS = 32 * 1024
 _MAX_FILES = 200
 
 _FORMS = {".toml": "toml", ".yaml": "yaml", ".yml": "yaml"}
@@ -34,142 +31,93 @@ _MAPS = ("mcpServers", "servers", "context_servers", "mcp_servers")
 # Servers that are off, and those that alone are on: Claude Code, and Gemini beside the servers or under mcp.
 _OFF = ("disabledMcpServers", "disabledMcpjsonServers", "excludeMCPServers", "excluded")
 _ON = ("allowMCPServers", "allowed")
-
-# Further files of some clients, which connect does not write: other editions, and folders with a file for each server.
-_FURTHER = (
-    KnownClient("vscode", "VS Code Insiders", ("{config}/Code - Insiders/User/mcp.json",)),
-    KnownClient("vscode", "VSCodium", ("{config}/VSCodium/User/mcp.json",)),
-    KnownClient(
-        "opencode",
-        "opencode",
-        ("~/.config/opencode/opencode.jsonc", "~/.config/opencode/config.json"),
-        ("opencode.jsonc", ".opencode/opencode.json", ".opencode/opencode.jsonc"),
-    ),
-    KnownClient(
-        "continue",
-        "Continue",
-        tuple(f"~/.continue/mcpServers/*.{ending}" for ending in ("yaml", "yml", "json")),
-        tuple(f".continue/mcpServers/*.{ending}" for ending in ("yaml", "yml", "json")),
-    ),
-)
 # Names that several clients give to their files.
 _COMMON = frozenset({"settings.json", "mcp.json", "config.json", "config.yaml", "config.toml"})
+# By key of opencode's file, what a value says of a tool.
+_RULES: Mapping[str, Mapping[Any, bool]] = {
+    "tools": {True: True, False: False},
+    "permission": {"allow": True, "ask": True, "deny": False},
+}
 
 
 @dataclass(frozen=True, slots=True)
 class ClientConfig:
-    """*problems* names the parts that could not be read."""
+    """The servers in one file. *client* is the name of its client, empty if it is not known.
 
-    servers: tuple[ClientServer, ...]
-    problems: tuple[str, ...]
+    *problems* names the parts that could not be read, and *fault* says why nothing could.
+    """
+
+    client: str
+    path: Path
+    servers: tuple[ClientServer, ...] = ()
+    problems: tuple[str, ...] = ()
+    fault: str = ""
+
+    @property
+    def source(self) -> str:
+        """The file as a person names it."""
+        return _source(self.client, self.path)
 
 
 def read_client_config(path: Path, client: str = "", *, may_be_empty: bool = False) -> ClientConfig:
     """Reads the file of *client*, or guesses whose it is. Raises ConfigError if it cannot be read or, unless
     *may_be_empty*, if nothing in it could be servers."""
-    problems: list[str] = []
-    root = _parse_file(path, problems)
+    twice: list[str] = []
+    root = _map(_parse_file(path, twice))
+    client = client or _owner(path) or _client_of(root)
+    problems = [f"given twice, the last counts: {', '.join(twice)}"] if twice and root else []
     found: list[ClientServer] = []
-    if isinstance(root, Mapping):
-        chars = 0
-        for server in _find_servers(root, client or _client_of(root), problems):
-            chars += len(json.dumps(server.entry, default=str))
-            if len(found) == _MAX_SERVERS or chars > _MAX_SERVERS_CHARS:
-                bound = f"{_MAX_SERVERS} servers" if len(found) == _MAX_SERVERS else "1 Mi characters of servers"
-                problems.append(f"there are more than {bound}; the rest was omitted")
-                break
+    chars = 0
+    for server in _find_servers(root, client, path, problems):
+        size = len(json.dumps(server.entry, default=str))
+        chars += size
+        if len(found) == _MAX_MEMBERS or chars > _MAX_SERVERS_CHARS:
+            bound = f"{_MAX_MEMBERS} servers" if len(found) == _MAX_MEMBERS else "1 Mi characters of servers"
+            problems.append(f"there are more than {bound}; the rest was omitted")
+            break
+        if size > _MAX_ENTRY_CHARS:
+            problems.append(f"{server.name}: has more than {_MAX_ENTRY_CHARS // 1024} Ki characters")
+        else:
             found.append(server)
-    else:
-        problems.clear()
     if not (found or problems or may_be_empty):
         raise ConfigError(
             f"{path} holds no MCP servers: looked for mcpServers, servers, context_servers, mcp_servers and mcp"
         )
-    return ClientConfig(tuple(found), tuple(problems))
+    return ClientConfig(client, path, tuple(found), tuple(problems))
 
 
-@dataclass(frozen=True, slots=True)
-class Machine:
-    """The places to look in: *platform* as in ``sys.platform``, the folder of the project, and the environment."""
+def client_places(names: Collection[str] = CLIENTS.keys()) -> Iterator[tuple[KnownClient, Path]]:
+    """Yields the files that the clients *names* may have, those of the user first. A name may hold ``*``."""
+    clients = [client for client in CLIENTS.values() if client.name in names]
+    for client in clients:
+        yield from ((client, path) for path in client.user_files())
+    for client in clients:
+        yield from ((client, path) for path in client.files_of_project())
 
-    platform: str = field(default_factory=lambda: sys.platform)
-    project: Path = field(default_factory=Path.cwd)
-    environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
 
-    def places(self, names: Collection[str]) -> Iterator[tuple[KnownClient, Path]]:
-        """Yields the files that the clients *names* may have, those of the user first. A name may hold ``*``."""
-        clients = [client for client in (*CLIENTS.values(), *_FURTHER) if client.name in names]
-        for client in clients:
-            yield from ((client, path) for path in self._user_files(client))
-        for client in clients:
-            yield from ((client, self.project / file) for file in client.project_files)
+def client_files(names: Collection[str] = CLIENTS.keys()) -> Iterator[tuple[KnownClient, Path]]:
+    """Yields the files that exist, each once."""
+    seen: set[Path] = set()
+    for client, place in client_places(names):
+        paths = sorted(place.parent.glob(place.name)) if "*" in place.name else [place]
+        for path in paths[:_MAX_FILES]:
+            try:
+                known = path.resolve()
+                there = path.is_file() and known not in seen
+            except (OSError, RuntimeError):  # no right to look, or a link to itself
+                continue
+            if there and len(seen) < _MAX_FILES:
+                seen.add(known)
+                yield client, path
 
-    def files(self, names: Collection[str]) -> Iterator[tuple[KnownClient, Path]]:
-        """Yields the files that exist, each once."""
-        seen: set[Path] = set()
-        for client, place in self.places(names):
-            paths = sorted(place.parent.glob(place.name)) if "*" in place.name else [place]
-            for path in paths[:_MAX_FILES]:
-                try:
-                    known = path.resolve()
-                    there = path.is_file() and known not in seen
-                except (OSError, RuntimeError):  # no right to look, or a link to itself
-                    continue
-                if there and len(seen) < _MAX_FILES:
-                    seen.add(known)
-                    yield client, path
 
-    def shown(self, path: Path) -> str:
-        """Returns the path as a person writes it: relative to the project or the home folder, if it is below."""
-        if path.is_relative_to(self.project):
-            return str(path.relative_to(self.project))
-        home = self._home()
-        return f"~/{path.relative_to(home)}" if home and path.is_relative_to(home) else str(path)
-
-    def named(self, path: Path, title: str) -> str:
-        """Returns the path for a person, with the *title* of the client that it belongs to."""
-        return f"{title} ({self.shown(path)})" if title else self.shown(path)
-
-    def owner(self, path: Path) -> str:
-        """Returns the name of the client that has this file, or one of the same name in another folder."""
-        tail = path.absolute().parts[-2:]
-        for client, place in self.places(CLIENTS):
-            same_name = path.name == place.name and place.name not in _COMMON
-            if path.absolute() == place or tail == place.parts[-2:] or same_name:
-                return client.name
-        return ""
-
-    def read(self, client: str, path: Path) -> ClientConfig:
-        """Reads a file, and applies what other files of the client switch off in it. Raises ConfigError."""
-        config = read_client_config(path, client, may_be_empty=True)
-        if client != "claude-code" or not config.servers:
-            return config
-        disabled, denied = self._claude_switches(path)
-        return replace(config, servers=tuple(_switched(server, disabled, denied) for server in config.servers))
-
-    def _user_files(self, client: KnownClient) -> tuple[Path, ...]:
+def configs_here(names: Collection[str] = CLIENTS.keys()) -> Iterator[ClientConfig]:
+    """Reads the files that exist."""
+    for client, path in client_files(names):
         try:
-            return user_files(client, self.platform, self.environ)
-        except ConfigError:  # no home folder
-            return ()
-
-    def _home(self) -> Path | None:
-        named = self.environ.get("HOME") or self.environ.get("USERPROFILE")
-        return Path(named) if named else None
-
-    def _claude_switches(self, path: Path) -> tuple[set[str], list[str]]:
-        """Returns the servers that Claude Code's settings switch off, and the rules that deny tools."""
-        named, home = self.environ.get("CLAUDE_CONFIG_DIR"), self._home()
-        folders = {path.parent / ".claude", *([Path(named)] if named else [home / ".claude"] if home else [])}
-        settings = [_members(folder / f"settings{local}.json") for folder in folders for local in ("", ".local")]
-        disabled = [name for each in settings for name in _list(each.get("disabledMcpjsonServers"))]
-        denied = [rule for each in settings for rule in _list(_map(each.get("permissions")).get("deny"))]
-        # The user's answers to questions about the servers of this folder.
-        if path.name == ".mcp.json":
-            for file in self._user_files(CLIENTS["claude-code"])[:1]:
-                project = _map(_map(_members(file).get("projects")).get(str(path.parent.absolute())))
-                disabled += _list(project.get("disabledMcpjsonServers")) + _list(project.get("disabledMcpServers"))
-        return {*_names(disabled)}, [rule for rule in _names(denied) if rule.startswith("mcp__")]
+            yield read_client_config(path, client.name, may_be_empty=True)
+        except ConfigError as error:
+            yield ClientConfig(client.name, path, fault=str(error))
 
 
 def client_named(word: str) -> str | None:
@@ -183,13 +131,131 @@ def client_named(word: str) -> str | None:
     raise ConfigError(f"{word!r} is neither a file nor a client known here: {hint}")
 
 
-def _switched(server: ClientServer, disabled: Collection[str], denied: Collection[str]) -> ClientServer:
-    notes: list[str] = []
-    # Tools are mcp__server__tool; mcp__server alone is all of them.
-    prefix = "mcp__" + re.sub(r"[^a-zA-Z0-9_-]", "_", server.name)
-    tools = from_rules({("*" if rule == prefix else rule): False for rule in denied}, f"{prefix}_", notes)
-    off = server.disabled or tools is None or server.name in disabled
-    return replace(server, disabled=off, tools=tools or server.tools, notes=(*server.notes, *notes))
+def _source(client: str, path: Path) -> str:
+    shown = shown_path(path.absolute())
+    return f"{CLIENTS[client].title} ({shown})" if client else shown
+
+
+def _owner(path: Path) -> str:
+    """Returns the name of the client that has this file, or one of the same name in another folder."""
+    for client, place in client_places():
+        same_name = path.name == place.name and place.name not in _COMMON
+        if same_name or path.absolute().match("/".join(place.parts[-2:])):
+            return client.name
+    return ""
+
+
+def _client_of(root: Mapping[str, Any]) -> str:
+    if "mcp_servers" in root or "context_servers" in root:
+        return "codex" if "mcp_servers" in root else "zed"
+    mcp = _map(root.get("mcp"))
+    entries = [_map(entry) for entry in (*mcp.values(), *_map(mcp.get("servers")).values())]
+    if any(each.get("type") in ("local", "remote") or isinstance(each.get("command"), list) for each in entries):
+        return "opencode"
+    return ""
+
+
+def _parse_file(path: Path, twice: list[str]) -> Any:
+    """Returns the file as JSON values. Raises ConfigError in one line that names the fault and its place."""
+    try:
+        root = read_format(_FORMS.get(path.suffix, "json"), read_text(path).removeprefix("\ufeff"), twice)
+    except FormatError as error:
+        raise ConfigError(f"{path} {error}") from None
+    # Counts what an alias repeats each time, because it is written out later. The parsers bound the number of values.
+    chars, level = 0, [root]
+    for _ in range(_MAX_DEPTH):
+        chars += sum(len(value) for value in level if isinstance(value, str))
+        if chars > _MAX_CHARS:
+            raise ConfigError(f"{path} is too large for a list of servers")
+        level = [part for value in level for part in _parts(value)]
+        if not level:
+            return root
+    raise ConfigError(f"{path} is nested more than {_MAX_DEPTH} deep")
+
+
+def _parts(value: Any) -> Collection[Any]:
+    if isinstance(value, Mapping):
+        return [*value, *value.values()]
+    return value if isinstance(value, list) else ()
+
+
+def _find_servers(root: Mapping[str, Any], client: str, path: Path, problems: list[str]) -> Iterator[ClientServer]:
+    mcp = _map(root.get("mcp"))
+    # VS Code keeps its inputs beside the servers, at the top of the file or under mcp.
+    asked = [_map(item) for item in (*_list(root.get("inputs")), *_list(mcp.get("inputs")))]
+    inputs = {item["id"]: str(item.get("description") or "") for item in asked if isinstance(item.get("id"), str)}
+    # The parts of a file that may hold servers: all of it, the settings of VS Code, the projects of ~/.claude.json.
+    parts = [(root, ""), (mcp, "" if client == "opencode" else "mcp")]
+    parts += [(_map(part), f"project {name}") for name, part in _map(root.get("projects")).items()]
+    lists = [(part, key, place) for part, place in parts for key in _MAPS if key in part]
+    if client == "opencode":  # version 1 has them beside what version 2 has
+        first = {name: entry for name, entry in mcp.items() if name not in ("servers", "timeout") and _map(entry)}
+        lists.append(({"mcp": first}, "mcp", ""))
+    usual = {"zed": root.get("context_server_timeout"), "opencode": _timeout_of_opencode(root)}.get(client)
+    off_elsewhere, rules = _claude_switches(path) if client == "claude-code" else ([], _rules_of_opencode(root, client))
+    for part, key, place in lists:
+        on = [{*_names(each[name])} for each in (mcp, part) for name in _ON if isinstance(each.get(name), list)]
+        off = {name for each in (mcp, part) for switch in _OFF for name in _names(each.get(switch))}
+        for name, entry in _entries(part[key], key):
+            if not isinstance(entry, Mapping):
+                problems.append(f"{name}: not an object")
+                continue
+            notes: list[str] = []
+            tools = from_rules(*_rules_for(name, rules, client), notes) if rules else ALL_TOOLS
+            disabled = tools is None or name in {*off, *off_elsewhere} or any(name not in names for names in on)
+            entry = entry if usual is None else {"timeout": usual, **entry}
+            yield ClientServer(
+                name, entry, disabled, place, client, _source(client, path), tools or ALL_TOOLS, tuple(notes), inputs
+            )
+
+
+def _entries(given: object, key: str) -> Iterator[tuple[str, object]]:
+    if isinstance(given, Mapping):
+        yield from ((str(name), entry) for name, entry in given.items())
+    elif isinstance(given, list):  # Continue
+        for number, entry in enumerate(given, 1):
+            name = _map(entry).get("name")
+            yield (name if name and isinstance(name, str) else f"server-{number}"), entry
+    else:
+        yield key, given
+
+
+def _timeout_of_opencode(root: Mapping[str, Any]) -> object:
+    first = _map(root.get("experimental")).get("mcp_timeout")
+    return _map(root.get("mcp")).get("timeout") if first is None else first
+
+
+def _rules_of_opencode(root: Mapping[str, Any], client: str) -> dict[str, bool]:
+    """Returns whether tools are on, by pattern, in the order of the file."""
+    rules: dict[str, bool] = {}
+    for key, meanings in _RULES.items() if client == "opencode" else ():
+        given = list(_map(root.get(key)).items())[:_MAX_MEMBERS]
+        rules |= {name: meanings[value] for name, value in given if isinstance(value, bool | str) and value in meanings}
+    return rules
+
+
+def _claude_switches(path: Path) -> tuple[list[str], dict[str, bool]]:
+    """Returns the servers that Claude Code's settings switch off, and the rules that deny tools."""
+    user = CLIENTS["claude-code"].user_files()[:1]
+    named = os.environ.get("CLAUDE_CONFIG_DIR")
+    folders = {path.parent / ".claude", *(Path(named) if named else file.parent / ".claude" for file in user)}
+    settings = [_members(folder / f"settings{local}.json") for folder in folders for local in ("", ".local")]
+    disabled = [name for each in settings for name in _names(each.get("disabledMcpjsonServers"))]
+    denied = [rule for each in settings for rule in _names(_map(each.get("permissions")).get("deny"))]
+    # The user's answers to questions about the servers of this folder.
+    for file in user if path.name == ".mcp.json" else ():
+        project = _map(_map(_members(file).get("projects")).get(str(path.parent.absolute())))
+        disabled += _names(project.get("disabledMcpjsonServers")) + _names(project.get("disabledMcpServers"))
+    return disabled, {rule: False for rule in denied if rule.startswith("mcp__")}
+
+
+def _rules_for(name: str, rules: Mapping[str, bool], client: str) -> tuple[Mapping[str, bool], str]:
+    """Returns the rules and the prefix of this server's tools: ``name_`` at opencode, ``mcp__name__`` at Claude Code,
+    where ``mcp__name`` alone is all of them."""
+    prefix = re.sub(r"[^a-zA-Z0-9_-]", "_", name)
+    if client == "opencode":
+        return rules, f"{prefix}_"
+    return {("*" if rule == f"mcp__{prefix}" else rule): on for rule, on in rules.items()}, f"mcp__{prefix}__"
 
 
 def _members(path: Path) -> Mapping[str, Any]:
@@ -200,151 +266,8 @@ def _members(path: Path) -> Mapping[str, Any]:
         return {}
 
 
-def _parse_file(path: Path, problems: list[str]) -> Any:
-    """Returns the file as JSON values. Raises ConfigError in one line that names the fault and its place."""
-    form = _FORMS.get(path.suffix, "json")
-    most, twice = _MAX_BYTES.get(form, _MAX_BYTES_OTHERWISE), list[str]()
-    try:
-        with path.open("rb") as file:  # also a pipe or a device, which have no size
-            content = file.read(most + 1)
-        if len(content) > most:
-            raise ConfigError(f"{path} is larger than {most // 1024 // 1024} MiB")
-        root = read_format(form, content.decode("utf-8-sig"), twice)
-    except OSError as error:
-        raise ConfigError(f"Cannot read {path}: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise ConfigError(f"{path} is not UTF-8 text") from None
-    except FormatError as error:
-        raise ConfigError(f"{path} {error}") from None
-    _check_size(root, path)
-    problems += [f"given twice, the last counts: {', '.join(twice)}"] if twice else []
-    return root
-
-
-def _check_size(root: Any, path: Path) -> None:
-    """Raises ConfigError. Counts what an alias repeats each time, because it is written out later."""
-    values = chars = 0
-    level = [root]
-    for _ in range(_MAX_DEPTH):
-        below: list[Any] = []
-        for value in level:
-            if isinstance(value, Mapping):
-                chars += sum(map(len, map(str, value)))
-                below += value.values()
-            elif isinstance(value, list):
-                below += value
-            elif isinstance(value, str):
-                chars += len(value)
-            if values + len(below) > _MAX_VALUES or chars > _MAX_CHARS:
-                raise ConfigError(f"{path} is too large for a list of servers")
-        values += len(below)
-        level = below
-        if not level:
-            return
-    raise ConfigError(f"{path} is nested more than {_MAX_DEPTH} deep")
-
-
-def _client_of(root: Mapping[str, Any]) -> str:
-    if "mcp_servers" in root or "context_servers" in root:
-        return "codex" if "mcp_servers" in root else "zed"
-    mcp = _map(root.get("mcp"))
-    return "opencode" if _of_opencode(mcp) or _of_opencode(mcp.get("servers")) else ""
-
-
-def _find_servers(root: Mapping[str, Any], client: str, problems: list[str]) -> Iterator[ClientServer]:
-    # VS Code keeps its inputs beside the servers, at the top of the file or under mcp.
-    inputs: dict[str, str] = {}
-    for item in [*_list(root.get("inputs")), *_list(_map(root.get("mcp")).get("inputs"))][:_MAX_INPUTS]:
-        if isinstance(name := _map(item).get("id"), str):
-            inputs[name] = str(_map(item).get("description") or "")
-    # The parts of a file that may hold servers: all of it, the settings of VS Code, the projects of ~/.claude.json.
-    mcp = _map(root.get("mcp"))
-    parts = [(root, ""), (mcp, "" if client == "opencode" else "mcp")]
-    parts += [(part, f"project {name}") for name, part in _map(root.get("projects")).items()]
-    lists = [(_map(part), key, place, client) for part, place in parts for key in _MAPS if key in _map(part)]
-    if servers := _of_opencode(mcp, sure=client == "opencode"):  # version 1
-        lists.append(({"mcp": servers}, "mcp", "", "opencode"))
-    older = _map(root.get("experimental"))
-    if "modelContextProtocolServers" in older:  # Continue
-        lists.append((older, "modelContextProtocolServers", "", client))
-    if not lists and root and all(map(_looks_like_server, root.values())):
-        lists.append(({"the file": root}, "the file", "", client))
-    for part, key, place, owner in lists:
-        off = {name for each in (mcp, part) for list_name in _OFF for name in _names(each.get(list_name))}
-        given = [each.get(list_name) for each in (mcp, part) for list_name in _ON]
-        on = [{*_names(each)} for each in given if isinstance(each, list)]
-        for server in _servers(part[key], key, place, owner, problems):
-            disabled = server.name in off or any(server.name not in names for names in on)
-            yield _with_root(replace(server, disabled=disabled, inputs=inputs), root)
-
-
-def _with_root(server: ClientServer, root: Mapping[str, Any]) -> ClientServer:
-    """Adds what the file says of all servers: opencode's switches of tools, and the usual timeouts."""
-    if server.client == "zed":
-        return _with_timeout(server, root.get("context_server_timeout"))
-    if server.client != "opencode":
-        return server
-    for timeout in (_map(root.get("experimental")).get("mcp_timeout"), _map(root.get("mcp")).get("timeout")):
-        server = _with_timeout(server, timeout)
-    rules: dict[str, bool] = {}
-    for key, meanings in _RULES.items():
-        given = list(_map(root.get(key)).items())[:_MAX_SERVERS]
-        rules |= {name: meanings[value] for name, value in given if isinstance(value, bool | str) and value in meanings}
-    notes: list[str] = []
-    tools = from_rules(rules, re.sub(r"[^a-zA-Z0-9_-]", "_", server.name), notes) if rules else ALL_TOOLS
-    off = server.disabled or tools is None
-    return replace(server, disabled=off, tools=tools or ALL_TOOLS, notes=tuple(notes))
-
-
-_RULES: Mapping[str, Mapping[Any, bool]] = {
-    "tools": {True: True, False: False},
-    "permission": {"allow": True, "ask": True, "deny": False},
-}
-
-
-def _with_timeout(server: ClientServer, timeout: object) -> ClientServer:
-    if timeout is None or "timeout" in server.entry:
-        return server
-    return replace(server, entry={**server.entry, "timeout": timeout})
-
-
-def _of_opencode(mcp: object, *, sure: bool = False) -> dict[str, Any]:
-    """The entries under ``mcp`` that are servers of opencode; *sure* if the file is known to be its own."""
-    entries = {str(name): entry for name, entry in _map(mcp).items() if isinstance(entry, Mapping)}
-    if sure:
-        return {name: entry for name, entry in entries.items() if name not in ("servers", "timeout")}
-    return {
-        name: entry
-        for name, entry in entries.items()
-        if entry.get("type") in ("local", "remote") or isinstance(entry.get("command"), list)
-    }
-
-
-def _servers(given: object, key: str, place: str, client: str, problems: list[str]) -> Iterator[ClientServer]:
-    if isinstance(given, list):  # Continue
-        names = [_map(entry).get("name") for entry in given]
-        named = [
-            (name if name and isinstance(name, str) else f"server-{number}", entry)
-            for number, (name, entry) in enumerate(zip(names, given, strict=True), 1)
-        ]
-    elif isinstance(given, Mapping):
-        named = [(str(name), entry) for name, entry in given.items()]
-    else:
-        problems.append(f"{key}: not an object")
-        return
-    for name, entry in named:
-        if isinstance(entry, Mapping):
-            yield ClientServer(name, entry, place=place, client=client)
-        else:
-            problems.append(f"{name}: not an object")
-
-
-def _looks_like_server(entry: object) -> bool:
-    return any(isinstance(_map(entry).get(key), str) for key in ("command", "url"))
-
-
 def _names(value: object) -> list[str]:
-    return [name for name in value if isinstance(name, str)] if isinstance(value, list) else []
+    return [name for name in _list(value) if isinstance(name, str)]
 
 
 def _map(value: object) -> Mapping[str, Any]:
@@ -352,4 +275,4 @@ def _map(value: object) -> Mapping[str, Any]:
 
 
 def _list(value: object) -> list[Any]:
-    return value[:1000] if isinstance(value, list) else []
+    return value[:_MAX_MEMBERS] if isinstance(value, list) else []

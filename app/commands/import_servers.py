@@ -7,7 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ import click
 
 from app.clients import CLIENTS
 from app.commands.import_entry import ClientServer, ImportedServer, import_entry, is_this_gate
-from app.commands.import_files import ClientConfig, Machine, client_named, read_client_config
+from app.commands.import_files import ClientConfig, client_named, client_places, configs_here, read_client_config
 from app.commands.import_tools import ALL_TOOLS, listed
 from app.commands.import_variables import Variables, Verbatim
 from app.commands.options import with_json
@@ -25,10 +25,9 @@ from wicketgate.config.settings_file import create_file
 from wicketgate.errors import ConfigError
 from wicketgate.yaml_text import write_yaml
 
-_MAX_PLACES = 60
 _MAX_ORIGINS = 3
-_OF_THE_CLIENT = ("name", "enabled", "timeout_s", "connect_timeout_s")
 _LONGEST = ("timeout_s", "connect_timeout_s")
+_OF_THE_CLIENT = ("name", "enabled", *_LONGEST)
 
 
 @click.command("import")
@@ -45,45 +44,28 @@ def import_command(sources: tuple[str, ...], write: Path | None, as_json: bool) 
     Servers and tools that are switched off stay off. A value that looks like a secret becomes a variable, and is not
     written. Exits with 1 if no server was found or could be imported.
     """
-    machine = Machine()
-    found = _read_all(machine, sources)
-    named = [source for source in sources if client_named(source) is None]
-    if not any(each.config.servers or each.config.problems for each in found) and not named:
-        _nothing_found(machine, sources, found, as_json=as_json)
+    named = {source: client_named(source) for source in sources}
+    found = [] if sources else [*configs_here()]
+    for source, client in named.items():
+        found += configs_here({client}) if client else [read_client_config(Path(source))]
+    problems = [f"{each.source}: {problem}" for each in found for problem in each.problems]
+    problems += [each.fault for each in found if each.fault]
+    servers = [server for each in found for server in each.servers]
+    if not any(each.servers or each.problems for each in found):
+        _nothing_found([client for client in named.values() if client] or CLIENTS.keys(), problems, as_json=as_json)
         sys.exit(1)
-    searched = len(named) < len(sources) or not sources
-    configs = [_with_source(each) if len(found) > 1 or searched else each.config for each in found]
-    servers = [server for config in configs for server in config.servers]
     imported, variables = take_over(servers)
-    problems = [problem for config in configs for problem in config.problems]
-    problems += [each.problem for each in found if each.problem]
-    text = as_yaml(imported, listed([each.source for each in found if each.config.servers], _MAX_ORIGINS))
+    text = as_yaml(imported, listed([each.source for each in found if each.servers], _MAX_ORIGINS))
     if write is not None:
         write_new(write, text, "; choose another name")
     if as_json:
-        click.echo(json.dumps(_document(found, servers, imported, variables, problems, write), indent=2))
+        click.echo(json.dumps(_document(found, imported, variables, problems, write), indent=2))
     else:
-        for each in found if searched else ():  # on stderr: stdout is for the configuration
-            off = sum(server.is_off for server in each.config.servers)
-            number = f"{count(len(each.config.servers), 'server')}, {off} switched off"
-            if each.problem or each.config.servers or each.config.problems:
-                click.echo(f"{printable(each.source)}: {'not readable' if each.problem else number}", err=True)
         if write is None:
             click.echo(text, nl=False)
-        for line in _report(imported, problems, variables, write):
+        for line in _report(found, imported, problems, variables, write):  # on stderr: stdout is for the configuration
             click.echo(line, err=True)
     sys.exit(0 if any(server.settings is not None for server in imported) else 1)
-
-
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """A file that was read; *source* names it for a person. *problem* says why it could not be."""
-
-    client: str
-    source: str
-    path: Path
-    config: ClientConfig
-    problem: str = ""
 
 
 def take_over(servers: Sequence[ClientServer]) -> tuple[list[ImportedServer], Mapping[str, str]]:
@@ -133,18 +115,19 @@ def _alike(servers: Sequence[ClientServer], reads: Sequence[ImportedServer | Non
     In one file two names are two servers; the person meant them to be.
     """
     groups: dict[int, list[int]] = {}
-    # By the way to a server the groups that there are, by name and by file.
-    known: dict[str, tuple[dict[str, list[int]], dict[str, list[int]]]] = {}
+    # By the way to a server with its name or its file, the group.
+    by_name: dict[tuple[str, str], list[int]] = {}
+    by_source: dict[str, dict[str, list[int]]] = {}
     for place, (server, read) in enumerate(zip(servers, reads, strict=True)):
         if read is None or read.settings is None:
             continue
         settings = {key: value for key, value in read.settings.items() if key not in _OF_THE_CLIENT}
-        names, sources = known.setdefault(json.dumps(settings, sort_keys=True), ({}, {}))
+        way = json.dumps(settings, sort_keys=True)
+        sources = by_source.setdefault(way, {})
         elsewhere = next((group for source, group in sources.items() if source != server.source), [])
-        group = groups[place] = names.get(read.name, elsewhere)
-        group.append(place)
-        names.setdefault(read.name, group)
+        group = groups[place] = by_name.setdefault((way, read.name), elsewhere)
         sources.setdefault(server.source, group)
+        group.append(place)
     return groups
 
 
@@ -152,7 +135,7 @@ def _import_group(
     group: Sequence[tuple[ClientServer, ImportedServer]], name: str, variables: Variables
 ) -> ImportedServer:
     """Imports the entries of one server in several places as one. Each comes with what was read of it."""
-    on = [server for server, read in group if (read.settings or {}).get("enabled", True)]
+    on = [server for server, read in group if not server.is_off]
     chosen = import_entry(on[0] if on else group[0][0], name, variables)
     if len(group) == 1 or chosen.settings is None:
         return chosen
@@ -162,7 +145,7 @@ def _import_group(
         longer = {key: (read.settings or {}).get(key, 0) for key in _LONGEST}
         settings |= {key: value for key, value in longer.items() if value > settings.get(key, 0)}
     notes = [note for note in chosen.notes if note != chosen.tools.note()]
-    notes += [f"switched off in {server.origin}" for server, _ in group if on and server not in on and server.origin]
+    notes += [f"switched off in {server.origin}" for server, _ in group if on and server.is_off]
     notes += [note] if (note := tools.note()) else []
     return ImportedServer(name, settings, tuple(notes), tools)
 
@@ -187,81 +170,39 @@ def _yaml_lines(value: Any) -> list[str]:
     return [f"{json.dumps(key)}: {json.dumps(each)}" for key, each in value.items()]
 
 
-def _read_all(machine: Machine, sources: Sequence[str]) -> list[_Found]:
-    """Raises ConfigError if a file that was named cannot be read. One that was found is listed with its problem."""
-    found: list[_Found] = []
-    if not sources:
-        return _search(machine, tuple(CLIENTS))
-    for source in dict.fromkeys(sources):
-        name = client_named(source)
-        if name is not None:
-            found += _search(machine, (name,))
-            continue
-        path = Path(source)
-        owner = machine.owner(path)
-        config = machine.read(owner, path)
-        if not (config.servers or config.problems):
-            config = read_client_config(path, owner)  # says what it looked for
-        found.append(_Found(owner, machine.named(path, CLIENTS[owner].title if owner else ""), path, config))
-    return found
-
-
-def _search(machine: Machine, names: Collection[str]) -> list[_Found]:
-    found: list[_Found] = []
-    for client, path in machine.files(names):
-        source = machine.named(path, client.title)
-        try:
-            found.append(_Found(client.name, source, path, machine.read(client.name, path)))
-        except ConfigError as error:
-            found.append(_Found(client.name, source, path, ClientConfig((), ()), str(error)))
-    return found
-
-
-def _with_source(found: _Found) -> ClientConfig:
-    problems = tuple(f"{found.source}: {problem}" for problem in found.config.problems)
-    servers = tuple(replace(server, source=found.source) for server in found.config.servers)
-    return ClientConfig(servers, problems)
-
-
-def _nothing_found(machine: Machine, sources: Sequence[str], found: Sequence[_Found], *, as_json: bool) -> None:
-    names = [name for source in sources if (name := client_named(source))] or [*CLIENTS]
-    looked = [(client.title, str(path)) for client, path in machine.places(names)]
-    problems = [each.problem for each in found if each.problem]
+def _nothing_found(names: Collection[str], problems: Sequence[str], *, as_json: bool) -> None:
+    looked = [{"client": client.title, "file": str(path)} for client, path in client_places(names)]
     if as_json:
-        places = [{"client": title, "file": path} for title, path in looked]
-        click.echo(json.dumps({"files": [], "servers": [], "problems": problems, "looked": places}, indent=2))
+        document = {"files": [], "servers": [], "problems": problems, "looked": looked}
+        click.echo(json.dumps(document, indent=2))
         return
     click.echo("No client of this machine has a list of MCP servers. Looked for:", err=True)
-    for title, path in looked[:_MAX_PLACES]:
-        click.echo(f"  {title}: {printable(path)}", err=True)
+    for place in looked:
+        click.echo(f"  {place['client']}: {printable(place['file'])}", err=True)
     for problem in problems:
         click.echo(f"  {bounded_line(problem)}", err=True)
     click.echo("With the file elsewhere: wicketgate import PATH", err=True)
 
 
 def _document(
-    found: Sequence[_Found],
-    servers: Sequence[ClientServer],
+    found: Sequence[ClientConfig],
     imported: Sequence[ImportedServer],
     variables: Mapping[str, str],
     problems: Sequence[str],
     write: Path | None,
 ) -> dict[str, Any]:
     """Makes the document of ``--json``. No value of a variable is in it."""
-    pairs = zip(servers, imported, strict=True)
-    configuration: dict[str, Any] = {
-        "upstreams": [dict(each.settings) for each in imported if each.settings is not None]
-    }
-    if plugins := _plugins(imported):
-        configuration["plugins"] = plugins
+    servers = [server for each in found for server in each.servers]
+    upstreams = [dict(each.settings) for each in imported if each.settings is not None]
+    plugins = _plugins(imported)
     return {
         "files": [
             {
                 "client": each.client or None,
                 "file": str(each.path),
-                "servers": len(each.config.servers),
-                "switched_off": sum(server.is_off for server in each.config.servers),
-                "problem": each.problem or None,
+                "servers": len(each.servers),
+                "switched_off": sum(server.is_off for server in each.servers),
+                "problem": each.fault or None,
             }
             for each in found
         ],
@@ -276,28 +217,36 @@ def _document(
                 "tools": None if each.settings is None else asdict(each.tools),
                 "notes": list(each.notes),
             }
-            for server, each in pairs
+            for server, each in zip(servers, imported, strict=True)
         ],
         "variables": dict(variables),
         "problems": list(problems),
-        "configuration": configuration,
+        "configuration": {"upstreams": upstreams, **({"plugins": plugins} if plugins else {})},
         "written": None if write is None else str(write),
     }
 
 
 def _report(
-    imported: Sequence[ImportedServer], problems: Sequence[str], variables: Mapping[str, str], write: Path | None
+    found: Sequence[ClientConfig],
+    imported: Sequence[ImportedServer],
+    problems: Sequence[str],
+    variables: Mapping[str, str],
+    write: Path | None,
 ) -> Iterator[str]:
     """The lines for a person, without any secret."""
+    for each in found:
+        if each.servers or each.problems or each.fault:
+            off = sum(server.is_off for server in each.servers)
+            number = f"{count(len(each.servers), 'server')}, {off} switched off"
+            yield f"{printable(each.source)}: {'not readable' if each.fault else number}"
     taken = sum(server.settings is not None for server in imported)
     yield f"{taken} of {len(imported)} servers imported."
     for server in imported:
         if server.settings is None:
             yield f"  {_not_taken(server)}"
         else:
-            yield from (
-                f"  {server.name}: {bounded_line(note)}" for note in server.notes if not note.startswith("from ")
-            )
+            notes = (note for note in server.notes if not note.startswith("from "))
+            yield from (f"  {server.name}: {bounded_line(note)}" for note in notes)
     yield from (f"  {bounded_line(problem)}" for problem in problems)
     yield from variables_to_set(variables)
     if taken:

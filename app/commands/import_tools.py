@@ -29,21 +29,21 @@ class ToolChoice:
         common += [name for name in other.only if _fits_any(name, self.only)]
         return ToolChoice(tuple(dict.fromkeys(common)), off)
 
+    def _kept(self) -> list[str]:
+        return [name for name in self.only or () if not _fits_any(name, self.off)]
+
     def plugins(self) -> list[dict[str, Any]]:
         """Returns the entries for ``plugins.middleware`` of the server; none if all tools are on."""
-        if self.only is None:
-            return [_tool_manager("denylist", self.off)] if self.off else []
-        kept = tuple(name for name in self.only if not _fits_any(name, self.off))
-        entries = [_tool_manager("allowlist", kept)]
+        lists = [] if self.only is None else [("allowlist", self._kept())]
         # A pattern that is on can name tools that are off. The second entry sees what the first one leaves.
-        if any("*" in name for name in kept) and self.off:
-            entries.append(_tool_manager("denylist", self.off))
-        return entries
+        if self.off and (self.only is None or any("*" in name for name in self._kept())):
+            lists.append(("denylist", list(self.off)))
+        return [{"handler": "tool_manager", "config": {"mode": mode, "tools": tools}} for mode, tools in lists]
 
     def note(self) -> str:
         """Returns the choice in words; empty if all tools are on."""
         if self.only is not None:
-            kept = [name for name in self.only if not _fits_any(name, self.off)]
+            kept = self._kept()
             return f"only these tools stay enabled: {listed(kept)}" if kept else "all its tools stay disabled"
         return f"these tools stay disabled: {listed(self.off)}" if self.off else ""
 
@@ -51,72 +51,46 @@ class ToolChoice:
 ALL_TOOLS = ToolChoice()
 
 
-def from_lists(only: object, off: object, notes: list[str], *, patterns: bool) -> ToolChoice:
+def from_lists(only: object, off: object, notes: list[str], *, patterns: bool = False) -> ToolChoice:
     """Reads the two lists of a client, either None if it is not given. Without *patterns* the client knows no wildcard.
 
     Whatever cannot be read leaves fewer tools on, never more.
     """
-    allowed, denied = _names(only, notes), _names(off, notes)
-    if off is not None and denied is None:
-        notes.append("all its tools stay disabled: the list of disabled tools cannot be read")
-        denied = ("*",)
-    if only is not None and allowed is None:
-        notes.append("all its tools stay disabled: the list of enabled tools cannot be read")
-        allowed = ()
-    starred = [name for name in (*(allowed or ()), *(denied or ())) if "*" in name]
-    if starred and not patterns:
-        notes.append(f"a * in the name of a tool is a wildcard here: {listed(starred)}")
-        allowed = None if allowed is None else tuple(name for name in allowed if "*" not in name)
-    if allowed is not None:
-        # Such a name would be taken for a variable when the configuration is read.
-        allowed = tuple(name for name in allowed if "${" not in name)
-    return ToolChoice(allowed, tuple(name.replace("${", "*") for name in denied or ()))
+    denied = () if off is None else _names(off, ("*",), notes)
+    allowed = None
+    if only is not None:
+        # A name with ${ would be taken for a variable when the configuration is read.
+        names = _names(only, (), notes)
+        allowed = tuple(name for name in names if "${" not in name and (patterns or "*" not in name))
+    return ToolChoice(allowed, tuple(name.replace("${", "*") for name in denied))
 
 
 def from_rules(rules: Mapping[str, bool], prefix: str, notes: list[str]) -> ToolChoice | None:
-    """Reads rules on the names ``server_tool`` of all tools; *prefix* is that of the server. None: it is switched off.
+    """Reads rules on the names of all tools; *prefix* is that of this server's. None: the server is switched off.
 
     Versions of the client differ in the rule that counts: the last, or the longest. Where that matters fewer tools are
-    left on, with a note.
+    left on.
     """
     on, off, covering = list[str](), list[str](), list[str]()
     for pattern, allowed in rules.items():
-        if _covers(pattern, f"{prefix}_"):
+        if pattern.endswith("*") and _fits(prefix, pattern) and _fits(f"{prefix}x", pattern):
             covering.append(pattern)
-            if not allowed and on:
-                notes.append(f"stays off, because a later rule says so: {listed(on)}")
-                on.clear()
-        elif pattern.startswith(f"{prefix}_"):
-            (on if allowed else off).append(pattern.removeprefix(f"{prefix}_"))
+            on = on if allowed else []
+        elif pattern.startswith(prefix):
+            (on if allowed else off).append(pattern.removeprefix(prefix))
     if covering and not (rules[covering[-1]] and rules[max(covering, key=len)]):
         return from_lists(on, off, notes, patterns=True) if on else None
-    again = [name for name in on if _fits_any(name, off)]
-    if again:
-        notes.append(f"stays off, because another rule says so: {listed(again)}")
-    return from_lists(None, [name.replace("?", "*") for name in off], notes, patterns=True) if off else ALL_TOOLS
+    return from_lists(None, [name.replace("?", "*") for name in off], notes)
 
 
-def _covers(pattern: str, start: str) -> bool:
-    """True if *pattern* fits every name that begins with *start*."""
-    return pattern.endswith("*") and _fits(start, pattern) and _fits(f"{start}x", pattern)
-
-
-def _names(given: object, notes: list[str]) -> tuple[str, ...] | None:
-    """Returns None for what is no list of names, or for too many."""
-    if isinstance(given, str):
-        given = [given]
-    if not isinstance(given, list) or len(given) > _MAX_NAMES:
-        return None
-    names = [name for name in given if isinstance(name, str) and 0 < len(name) <= _MAX_NAME_CHARS]
-    if sum("*" in name or "${" in name for name in names) > _MAX_PATTERNS:
-        return None
-    if len(names) < len(given):
-        notes.append("a list of tools has members that are not names")
-    return tuple(dict.fromkeys(names))
-
-
-def _tool_manager(mode: str, tools: tuple[str, ...]) -> dict[str, Any]:
-    return {"handler": "tool_manager", "config": {"mode": mode, "tools": list(tools)}}
+def _names(given: object, unreadable: tuple[str, ...], notes: list[str]) -> tuple[str, ...]:
+    """Returns *unreadable* for what is no list of names, or for too many."""
+    names: list[Any] = [given] if isinstance(given, str) else given if isinstance(given, list) else [None]
+    are_names = all(isinstance(name, str) and len(name) <= _MAX_NAME_CHARS for name in names)
+    if are_names and len(names) <= _MAX_NAMES and sum("*" in name or "${" in name for name in names) <= _MAX_PATTERNS:
+        return tuple(dict.fromkeys(filter(None, names)))
+    notes.append("all its tools stay disabled: a list of tools cannot be read")
+    return unreadable
 
 
 def listed(names: Sequence[str], most: int = _MAX_SHOWN) -> str:
@@ -125,13 +99,9 @@ def listed(names: Sequence[str], most: int = _MAX_SHOWN) -> str:
 
 
 def _fits_any(name: str, patterns: Sequence[str]) -> bool:
-    return name in patterns or any(_fits(name, pattern) for pattern in patterns if "*" in pattern)
+    return any(_fits(name, pattern) for pattern in patterns)
 
 
 def _fits(name: str, pattern: str) -> bool:
-    return name == pattern or ("*" in pattern and fnmatchcase(name, _literal(pattern)))
-
-
-def _literal(pattern: str) -> str:
     """Only ``*`` is a wildcard, as in the plugin."""
-    return re.sub(r"([\[?])", r"[\1]", pattern)
+    return name == pattern or ("*" in pattern and fnmatchcase(name, re.sub(r"([\[?])", r"[\1]", pattern)))

@@ -9,15 +9,14 @@ import re
 import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import click
 
-from app.clients import CLIENTS
+from app.clients import CLIENTS, shown_path
 from app.commands.import_entry import ClientServer
-from app.commands.import_files import Machine, client_named, read_client_config
+from app.commands.import_files import client_files, client_named, client_places, configs_here, read_client_config
 from app.commands.import_servers import as_yaml, take_over, variables_to_set, write_new
 from app.commands.output import bounded_line, count, printable
 from wicketgate.config.settings_file import find_config
@@ -152,7 +151,7 @@ def _from(source: str) -> _Servers:
         return _taken_over(read_client_config(path).servers, path.name)
     found = next((each for each in _clients_here() if each.name == name), None)
     if found is None:
-        places = ", ".join(str(path) for _, path in Machine().places({name}))
+        places = ", ".join(str(path) for _, path in client_places({name}))
         raise ConfigError(f"{CLIENTS[name].title} has no servers here: looked at {places}")
     return _taken_over(found.servers, found.title)
 
@@ -186,15 +185,12 @@ def _choose_servers(*, asks: bool) -> _Servers:
 
 def _clients_here() -> list[_Found]:
     """Returns the clients whose files hold servers. A file that cannot be read is passed over."""
-    machine = Machine()
     found: dict[str, _Found] = {}
-    for client, path in machine.files(CLIENTS):
-        with suppress(ConfigError):
-            config = machine.read(client.name, path)
-            if config.servers:
-                each = found.setdefault(client.name, _Found(client.name, CLIENTS[client.name].title, [], []))
-                each.files.append(machine.shown(path))
-                each.servers.extend(config.servers)
+    for config in configs_here():
+        if config.servers:
+            each = found.setdefault(config.client, _Found(config.client, CLIENTS[config.client].title, [], []))
+            each.files.append(shown_path(config.path))
+            each.servers.extend(config.servers)
     return list(found.values())
 
 
@@ -306,7 +302,7 @@ def _report(path: Path, servers: _Servers, model: str, secret: str, *, with_sche
     if lines := list(variables_to_set(wanted)):
         yield from ("", *lines)
     option = "" if find_config(os.environ) == path else f" --config {path}"
-    client = next((client.name for client, _ in Machine().files(CLIENTS)), "CLIENT")
+    client = next((client.name for client, _ in client_files()), "CLIENT")
     steps = (
         (f"wicketgate check{option}", "connects to each server and lists its tools"),
         (f"wicketgate serve{option}", "starts the gate on http://127.0.0.1:8080"),

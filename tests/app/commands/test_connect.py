@@ -18,7 +18,7 @@ from mcp import Client as McpClient
 from mcp.client.streamable_http import streamable_http_client
 
 from app.cli import cli
-from app.clients import CLIENTS, KnownClient, user_files, written_files
+from app.clients import CLIENTS
 from app.commands.client_formats import read_format
 from tests.app.commands.test_client_formats import inserted
 from tests.support.process import ROOT
@@ -45,7 +45,7 @@ class Home:
         self.config.write_text("upstreams: []\n")
 
     def file(self, client: str, name: str = "wicketgate") -> Path:
-        return written_files(CLIENTS[client], name, sys.platform, {"HOME": str(self.folder)})[0]
+        return CLIENTS[client].user_files(name, written=True)[0]
 
     def has(self, client: str, content: str | bytes) -> Path:
         path = self.file(client)
@@ -242,7 +242,6 @@ def test_what_the_client_keeps_in_the_entry_stays(home: Home) -> None:
         "args": ["mcp", "--config", str(home.config)],
         **own,
     }
-    assert "Kept of the old entry: autoApprove, disabled, timeout" in result.stderr
     assert '"command"' not in result.output, "the copy has it"
     assert "ghp_secret_value" not in result.output
     home.has("codex", "[mcp_servers.wicketgate]\ncommand = 'x'\nstartup_timeout_sec = 90\n")
@@ -394,6 +393,7 @@ def test_the_url_asks_for_the_tools_that_suit_the_client(
         (("cursor", "--tools", "all", "--url", f"{URL}/mcp/gateway"), "--tools all needs"),
         (("windsurf", "--project"), "has no file for a project"),
         (("cursor", "--name", "a b"), "--name must be"),
+        (("cursor", "--json"), "omit CLIENT"),
         (("--write",), "--write needs a CLIENT"),
         (("emacs",), "is not one of"),
     ],
@@ -441,7 +441,7 @@ def test_variables_that_a_desktop_program_lacks_are_told_and_copied(
         f"upstreams: [{{name: x, command: [{sys.executable}], env: {{A: '${{A_TOKEN}}', B: '${{NOT_SET:-}}'}}}}]\n"
     )
     result = run("cursor")
-    assert "reads ${A_TOKEN}, which Cursor does not have" in result.stderr
+    assert "reads A_TOKEN, which Cursor does not have" in result.stderr
     assert "--env A_TOKEN copies" in result.stderr
     assert "NOT_SET" not in result.stderr
     copied = run("cursor", "--env", "A_TOKEN", "--write")
@@ -458,7 +458,7 @@ def test_variables_that_a_desktop_program_lacks_are_told_and_copied(
     assert entry_of("gemini", run("gemini").stdout)["env"] == {"A_TOKEN": "${A_TOKEN}"}
     assert entry_of("opencode", run("opencode", "--env", "A_TOKEN").stdout)["environment"] == {"A_TOKEN": "a-secret"}
     monkeypatch.setenv("WICKETGATE_MCP__FACE", "registry")
-    assert "WICKETGATE_MCP__FACE overrides the configuration here, but not in Cursor" in run("cursor").stderr
+    assert "reads WICKETGATE_MCP__FACE, which Cursor does not have" in run("cursor").stderr
     assert entry_of("codex", run("codex").stdout)["env_vars"] == ["A_TOKEN", "WICKETGATE_MCP__FACE"]
     monkeypatch.delenv("A_TOKEN")
     assert "${A_TOKEN}, which is not set here" in run("claude-code").stderr
@@ -512,8 +512,6 @@ def test_the_clients_of_this_machine_are_listed(home: Home) -> None:
     assert re.search(r"cursor +found +yes +~/\.cursor/mcp\.json", shown.stdout)
     assert re.search(r"zed +not found +no", shown.stdout)
     assert "config.toml" in shown.stderr
-    json_of_one = json.loads(run("cursor", "--json").stdout)
-    assert json_of_one["entry"]["command"] == PROGRAM
 
 
 @requirement("OPS-436")
@@ -536,28 +534,21 @@ def test_the_file_that_is_there_is_taken(home: Home) -> None:
     assert f"{second} exists too" in run("cline", "--write").stderr
 
 
-@pytest.mark.parametrize("client", ["claude-desktop", "claude-code", "vscode", "zed", "opencode", "codex"])
 @requirement("OPS-70")
-def test_the_files_of_other_systems(client: str) -> None:
-    chosen: KnownClient = CLIENTS[client]
-    mac = {"HOME": "/Users/ada"}
-    windows = {"USERPROFILE": "C:/Users/ada", "APPDATA": "C:/Users/ada/AppData/Roaming"}
+def test_the_files_on_macos_and_those_of_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", "darwin")
+    monkeypatch.setenv("HOME", "/Users/ada")
     expected = {
-        "claude-desktop": (
-            "Library/Application Support/Claude/claude_desktop_config.json",
-            "AppData/Roaming/Claude/claude_desktop_config.json",
-        ),
-        "claude-code": (".claude.json", ".claude.json"),
-        "vscode": ("Library/Application Support/Code/User/mcp.json", "AppData/Roaming/Code/User/mcp.json"),
-        "zed": (".config/zed/settings.json", "AppData/Roaming/Zed/settings.json"),
-        "opencode": (".config/opencode/opencode.json", ".config/opencode/opencode.json"),
-        "codex": (".codex/config.toml", ".codex/config.toml"),
+        "claude-desktop": "Library/Application Support/Claude/claude_desktop_config.json",
+        "claude-code": ".claude.json",
+        "vscode": "Library/Application Support/Code/User/mcp.json",
+        "zed": ".config/zed/settings.json",
+        "codex": ".codex/config.toml",
     }
-    assert user_files(chosen, "darwin", mac)[0] == Path("/Users/ada", expected[client][0])
-    assert user_files(chosen, "win32", windows)[0] == Path("C:/Users/ada", expected[client][1])
-    assert user_files(CLIENTS["claude-code"], "linux", {"HOME": "/h", "CLAUDE_CONFIG_DIR": "/c"}) == (
-        Path("/c/.claude.json"),
-    )
+    for client, file in expected.items():
+        assert CLIENTS[client].user_files()[0] == Path("/Users/ada", file)
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", "/c")
+    assert CLIENTS["claude-code"].user_files() == [Path("/c/.claude.json")]
 
 
 def imported(path: Path) -> dict[str, Any]:
@@ -581,7 +572,7 @@ def test_what_was_written_is_read_by_import_as_what_it_stands_for(home: Home, cl
     path.write_text("" if client == "continue" else crowded(client))
     run(client, "--name", "gate", "--write")
     itself = CliRunner().invoke(cli, ["import", str(path)])
-    assert "not imported: gate: it leads to a Wicketgate" in itself.stderr
+    assert re.search(r"not imported: gate: .*: it leads to a Wicketgate", itself.stderr)
     face = ["--face", "namespaced"] if client in SEARCHING else []
     assert imported(path) == {"command": ["/opt/other", "mcp", "--config", str(home.config), *face]}
     if client in ("claude-desktop", *NO_REFERENCE):

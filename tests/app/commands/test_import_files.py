@@ -236,7 +236,6 @@ HOSTILE = {
     "many.json": json.dumps({"mcpServers": {f"a{number}": {"command": "x"} for number in range(1001)}}),
     "one-name.json": json.dumps({"mcpServers": [{"name": "a", "command": str(number)} for number in range(300)]}),
     "long.json": json.dumps({"mcpServers": {"a": {"command": "x" * 100_000}}}),
-    "arguments.json": json.dumps({"mcpServers": {"a": {"command": "x", "args": ["x"] * 5000}}}),
     "secrets.json": json.dumps(
         {
             "mcpServers": {
@@ -269,9 +268,8 @@ def test_a_hostile_file_is_read_to_an_end(machine: FakeMachine, name: str) -> No
 def test_the_bounds_say_what_they_left_out(machine: FakeMachine) -> None:
     for name, words in (
         ("many.json", "more than 1000 servers"),
-        ("long.json", "more than 32 Ki characters"),
+        ("long.json", "a: has more than 32 Ki characters"),
         ("much.json", "more than 1 Mi characters of servers"),
-        ("arguments.json", "more than 1000 members"),
     ):
         assert words in machine.run(str(machine.put(name, HOSTILE[name]))).stderr
     assert "nested more than 100 deep" in machine.failure(str(machine.put("deep.json", HOSTILE["deep.json"])))
