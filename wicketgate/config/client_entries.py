@@ -30,7 +30,6 @@ _TYPES: Mapping[str, str | None] = {
     "remote": "http",
     "sse": "sse",
 }
-_REMARKS = ("description",)
 
 
 @dataclass(slots=True)
@@ -59,13 +58,9 @@ def spread_entries(values: dict[str, Any]) -> Spread:
     spread = Spread()
     listed = values.get("upstreams")
     if isinstance(listed, list):
-        listed = [
-            _Entry(entry, ("upstreams", index), f"upstreams[{index}]", spread).translate()
-            if isinstance(entry, dict)
-            else entry
-            for index, entry in enumerate(listed)
-        ]
-        values["upstreams"] = listed
+        for index, entry in enumerate(listed):
+            if isinstance(entry, dict):
+                listed[index] = _translated(entry, ("upstreams", index), f"upstreams[{index}]", spread)
     if MCP_SERVERS not in values:
         return spread
     servers = values.pop(MCP_SERVERS)
@@ -80,124 +75,91 @@ def spread_entries(values: dict[str, Any]) -> Spread:
 
 
 def _add(servers: Mapping[str, Any], listed: list[Any], spread: Spread) -> None:
-    names = (
-        {entry["name"]: index for index, entry in enumerate(listed) if isinstance(entry.get("name"), str)}
-        if all(isinstance(entry, dict) for entry in listed)
-        else {}
-    )
+    names = {str(entry.get("name")): index for index, entry in enumerate(listed) if isinstance(entry, dict)}
     for name, entry in servers.items():
         at = f"{MCP_SERVERS}.{name}"
         if not isinstance(entry, dict):
             spread.faults.append(f"{at}: must be a section with keys")
-            continue
-        if name in names:
+        elif name in names:
             spread.faults.append(f"{at}: upstreams[{names[name]}] has this name too; rename one of them")
-            continue
-        if not _NAME.fullmatch(name):
-            spread.faults.append(
-                f"{at}: this name cannot be the namespace of tools; write {legal_name(name, {*names, *servers})}"
-            )
-            continue
-        here: Loc = ("upstreams", len(listed))
-        spread.places[here] = at
-        listed.append({"name": name, **_Entry(entry, here, at, spread, name).translate()})
-
-
-class _Entry:
-    """*name* is that of the key above, if the entry stands under one."""
-
-    def __init__(self, entry: Mapping[str, Any], here: Loc, at: str, spread: Spread, name: str | None = None) -> None:
-        self._entry = dict(entry)
-        self._here = here
-        self._at = at
-        self._spread = spread
-        self._name = name
-
-    def translate(self) -> dict[str, Any]:
-        """Returns the entry in our spelling. What is wrong in ours is left for the check of the settings."""
-        if self._name is not None:
-            for key in _REMARKS:
-                self._entry.pop(key, None)
-            if self._entry.pop("name", self._name) != self._name:
-                self._fault("name", "the key above is the name already; leave this one out")
-        self._words()
-        self._url()
-        self._transport()
-        self._switch()
-        return self._entry
-
-    def _fault(self, key: str, text: str) -> None:
-        self._spread.faults.append(f"{self._at}.{key}: {text}")
-
-    def _written(self, place: Loc, text: str) -> None:
-        self._spread.places[(*self._here, *place)] = f"{self._at}.{text}"
-
-    def _words(self) -> None:
-        command = self._entry.get("command")
-        arguments = self._entry.pop("args", None)
-        if arguments is not None and not isinstance(arguments, list):
-            self._fault("args", "must be a list, one word each")
-            arguments = []
-        if isinstance(command, str):
-            if not command.strip():
-                self._fault("command", "is empty: give the program to start")
-            elif arguments is None and re.search(r"\s", command.strip()):
-                # Splitting it would need the rules of one shell, and would cut values of variables too.
-                self._fault("command", _one_text(command))
-            self._entry["command"] = command = [command.strip() or "-"]
-            self._written(("command", 0), "command")
-        if not arguments:
-            return
-        if not isinstance(command, list):
-            if command is None:
-                self._fault("args", "belongs to command, the program to start, and there is none")
-            return
-        for index in range(len(arguments)):
-            self._written(("command", len(command) + index), f"args[{index}]")
-        self._entry["command"] = [*command, *arguments]
-
-    def _url(self) -> None:
-        for key in _URLS:
-            if key not in self._entry:
-                continue
-            url = self._entry.pop(key)
-            if "url" in self._entry:
-                self._fault(key, "says the same as url; give one of them")
-            else:
-                self._entry["url"] = url
-                self._written(("url",), key)
-
-    def _transport(self) -> None:
-        given = {key: self._entry.pop(key) for key in ("type", "transport") if key in self._entry}
-        kinds = set[str | None]()
-        for key, word in given.items():
-            kind = word.lower() if isinstance(word, str) else ""
-            if kind not in _TYPES:
-                self._fault(key, "must be http or sse" if key == "transport" else "must be stdio, http or sse")
-            elif _TYPES[kind] is None and "command" not in self._entry:
-                self._fault(key, f"{kind} is a server that is started: give command, not url")
-            elif key == "type" and _TYPES[kind] is not None and "url" not in self._entry and "command" in self._entry:
-                self._fault(key, f"{kind} belongs to url, not to command")
-            else:
-                kinds.add(_TYPES[kind])
-        if len(kinds) > 1:
-            self._fault("type", "and transport differ; give one of them")
-        if "sse" in kinds:
-            self._entry["transport"] = "sse"
-        url = self._entry.get("url")
-        if not given and self._name is not None and isinstance(url, str) and path_of(url).endswith("/sse"):
-            self._entry["transport"] = "sse"  # clients without a word for the transport find out in the same way
-
-    def _switch(self) -> None:
-        if "disabled" not in self._entry:
-            return
-        disabled = self._entry.pop("disabled")
-        if not isinstance(disabled, bool):
-            self._fault("disabled", "must be true or false")
-        elif "enabled" in self._entry:
-            self._fault("disabled", "says the same as enabled; give one of them")
+        elif not _NAME.fullmatch(name):
+            unused = legal_name(name, {*names, *servers})
+            spread.faults.append(f"{at}: this name cannot be the namespace of tools; write {unused}")
+        elif entry.get("name", name) != name:
+            spread.faults.append(f"{at}.name: the key above is the name already; leave this one out")
         else:
-            self._entry["enabled"] = not disabled
+            here: Loc = ("upstreams", len(listed))
+            spread.places[here] = at
+            entry = {key: value for key, value in entry.items() if key not in ("name", "description")}
+            listed.append({"name": name, **_translated(entry, here, at, spread, of_client=True)})
+
+
+def _translated(
+    entry: Mapping[str, Any], here: Loc, at: str, spread: Spread, *, of_client: bool = False
+) -> dict[str, Any]:
+    """Returns the entry in our spelling. What cannot be translated is left for the check of the settings."""
+    ours = dict(entry)
+    faults = _translate_command(ours, here, at, spread.places)
+    for key in filter(ours.__contains__, _URLS):
+        if "url" in ours:
+            faults[key] = "says the same as url; give one of them"
+        else:
+            ours["url"] = ours[key]
+            spread.places[*here, "url"] = f"{at}.{key}"
+        del ours[key]
+    faults |= _translate_transport(ours, of_client=of_client)
+    disabled = ours.pop("disabled", None)
+    if disabled is not None and (not isinstance(disabled, bool) or "enabled" in ours):
+        faults["disabled"] = "must be true or false, without enabled beside it"
+    elif disabled is not None:
+        ours["enabled"] = not disabled
+    spread.faults += [f"{at}.{key}: {fault}" for key, fault in faults.items()]
+    return ours
+
+
+def _translate_command(ours: dict[str, Any], here: Loc, at: str, places: dict[Loc, str]) -> dict[str, str]:
+    """Makes one list of ``command`` and ``args``. Returns faults by key."""
+    command, arguments = ours.get("command"), ours.pop("args", None)
+    if isinstance(command, str) and arguments is None and re.search(r"\s", command.strip()):
+        # Splitting it would need the rules of one shell, and would cut values of variables too.
+        ours["command"] = [command]
+        return {"command": _one_text(command)}
+    if isinstance(command, str):
+        command = ours["command"] = [command.strip()]
+        places[*here, "command", 0] = f"{at}.command"
+    if not isinstance(arguments, list):
+        return {} if arguments is None else {"args": "must be a list, one word each"}
+    if isinstance(command, list):
+        ours["command"] = [*command, *arguments]
+        places |= {
+            (*here, "command", len(command) + number): f"{at}.args[{number}]" for number in range(len(arguments))
+        }
+    elif arguments and command is None:
+        return {"args": "belongs to command, the program to start, and there is none"}
+    return {}
+
+
+def _translate_transport(ours: dict[str, Any], *, of_client: bool) -> dict[str, str]:
+    """Makes ``transport`` of the words for it. Returns faults by key."""
+    faults: dict[str, str] = {}
+    kinds = {key: _TYPES.get(str(ours.pop(key)).lower(), "") for key in ("type", "transport") if key in ours}
+    for key, kind in kinds.items():
+        if kind == "":
+            faults[key] = "must be http or sse" if key == "transport" else "must be stdio, http or sse"
+        elif kind is None and "command" not in ours:
+            faults[key] = "such a server is started: give command, not url"
+        elif kind and key == "type" and "url" not in ours and "command" in ours:
+            faults[key] = f"{kind} belongs to url, not to command"
+    if faults:
+        return faults
+    if len({*kinds.values()}) > 1:
+        faults["type"] = "and transport differ; give one of them"
+    url = ours.get("url")
+    # Clients without a word for the transport look at the url too.
+    ends_in_sse = of_client and not kinds and isinstance(url, str) and path_of(url).endswith("/sse")
+    if ends_in_sse or "sse" in kinds.values():
+        ours["transport"] = "sse"
+    return faults
 
 
 def _one_text(command: str) -> str:
