@@ -3,8 +3,7 @@
 import json
 import re
 import shutil
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +72,7 @@ def connect(
     file next to it, and changes nothing if the entry is already there.
     """
     needs_client: dict[str, object] = {"--write": write, "--url": url, "--key": key, "--face": face, "--tools": tools}
-    needs_client |= {"--env": variables, "--path": other}
+    needs_client |= {"--env": variables, "--path": other, "--project": project}
     given = [option for option, value in needs_client.items() if value]
     wrong = {
         "--name must be letters, digits, _ and -, at most 64, and begin with a letter": not _NAME.fullmatch(name),
@@ -88,10 +87,10 @@ def connect(
         if is_wrong:
             raise click.UsageError(reason)
     if client is None:
-        _list_clients(name, project=project, as_json=as_json)
+        _list_clients(name, as_json=as_json)
         return
     chosen = CLIENTS[client]
-    target = _target(chosen, name, project, other)
+    path, *others = _files(chosen, name, other, project=project)
     notes: list[str] = []
     every_tool = tools == "all" or (tools is None and face is None and chosen.searches)
     gate: StartedGate | ReachedGate
@@ -101,31 +100,24 @@ def connect(
         gate = gate_to_reach(chosen, url, key, face, notes, every_tool=every_tool)
         if tools == "all" and not gate.url.endswith("?tools=all"):
             raise click.UsageError("--tools all needs a --url that ends with its host or with /mcp")
-    notes += _about_file(target, gate, project=project)
+    if project and gate.has_secret:
+        notes.append("the entry holds a secret, and files of projects are often shared: keep this one out of git")
+    elif project and isinstance(gate, StartedGate):
+        notes.append("the entry names paths of this machine; others who share the project need their own")
+    notes += [f"{each} exists too; --path {each} uses it" for each in others if each.is_file()]
     if write:
-        _write(chosen, name, gate, target, notes)
+        _write(chosen, name, gate, path, notes)
     else:
-        click.echo(f"{chosen.title} reads {printable(str(target.path))}. Put this into it, or add --write:", err=True)
+        click.echo(f"{chosen.title} reads {printable(str(path))}. Put this into it, or add --write:", err=True)
         click.echo(put_entry(chosen, name, make_entry(chosen, name, gate)), nl=False)
     for note in notes:
         click.echo(f"Note: {printable(note)}", err=True)
 
 
-@dataclass(frozen=True, slots=True)
-class _Target:
-    """The file that gets the entry. *others* are further files of the client that exist; *found* is true if the client
-    is on this machine."""
-
-    path: Path
-    others: tuple[Path, ...] = ()
-    found: bool = True
-
-
-def _write(client: KnownClient, name: str, gate: StartedGate | ReachedGate, target: _Target, notes: list[str]) -> None:
+def _write(client: KnownClient, name: str, gate: StartedGate | ReachedGate, path: Path, notes: list[str]) -> None:
     """Raises ConfigError; then the entry has been printed without the key of ``--key``, if the file cannot be
     changed in one place."""
-    path = target.path
-    file = read_client_file(path)
+    file, is_here = read_client_file(path), _is_here(client)
     try:
         was_there = find_entry(client, name, file.plain) is not None
         text = put_entry(client, name, make_entry(client, name, gate), file.plain)
@@ -134,15 +126,13 @@ def _write(client: KnownClient, name: str, gate: StartedGate | ReachedGate, targ
         click.echo(put_entry(client, name, make_entry(client, name, shown)), nl=False)
         raise ConfigError(f"{path} {reason}. Nothing was changed; insert the entry from stdout by hand") from None
     if text != file.plain:
-        lines = [] if path.parent.is_dir() else [f"Made the folder {path.parent}"]
         copy = replace_client_file(file, text, secret=gate.has_secret)
-        if not target.found and not was_there:
-            lines.insert(0, f"{client.title} was not found on this machine; its file was made anyway.")
-        done = f"replaced {name} in" if was_there else f"put {name} into"
-        lines.append(f"Connected {client.title}: {done} {path}")
+        lines = [f"Connected {client.title}: {f'replaced {name} in' if was_there else f'put {name} into'} {path}"]
         lines += [f"The old file: {copy}"] if copy is not None else []
         lines.append(client.next_step.format(name=name))
-        if file.path != path.absolute():
+        if not is_here:
+            notes.append(f"{client.title} was not found on this machine")
+        if file.path != path:
             notes.append(f"{path} is a link; the file that was written is {file.path}")
     else:
         lines = [f"{client.title} is already connected, nothing changed: {name} in {path}"]
@@ -152,65 +142,51 @@ def _write(client: KnownClient, name: str, gate: StartedGate | ReachedGate, targ
         click.echo(printable(line), err=True)
 
 
-def _target(client: KnownClient, name: str, project: bool, other: Path | None) -> _Target:
-    """Raises click.UsageError, and ConfigError without a home folder."""
+def _files(client: KnownClient, name: str, other: Path | None = None, *, project: bool = False) -> list[Path]:
+    """Returns the files that may get the entry. The first is the one to take: it exists, or otherwise its folder does.
+
+    Raises click.UsageError, and ConfigError without a home folder.
+    """
     if other is not None:
-        return _Target(other.absolute())
-    if project:
-        files = client.files_of_project(name, written=True)
-        if not files:
-            raise click.UsageError(f"{client.title} has no file for a project; omit --project")
-        return _Target(*_first(files))
-    files = client.user_files(name, written=True)
+        return [other.absolute()]
+    files = client.files_of_project(name, written=True) if project else client.user_files(name, written=True)
+    if not files and project:
+        raise click.UsageError(f"{client.title} has no file for a project; omit --project")
     if not files:
         raise ConfigError("The environment names no home folder (HOME); name the file with --path")
-    folders = {file.parent for file in client.user_files()} - {Path.home()}
-    here = bool(client.program and shutil.which(client.program))
-    return _Target(*_first(files), here or any(each.exists() for each in (*files, *folders)))
+    return sorted(files, key=lambda file: (not file.is_file(), not file.parent.is_dir()))
 
 
-def _first(files: Sequence[Path]) -> tuple[Path, tuple[Path, ...]]:
-    """Returns the first file that exists, otherwise the first whose folder does; and the others that exist."""
-    there = next((file for file in files if file.is_file()), None)
-    path = there or next((file for file in files if file.parent.is_dir()), files[0])
-    return path, tuple(file for file in files if file != path and file.is_file())
-
-
-def _about_file(target: _Target, gate: StartedGate | ReachedGate, *, project: bool) -> Iterator[str]:
-    if project and gate.has_secret:
-        yield "the entry holds a secret, and files of projects are often shared: keep this one out of git"
-    elif project and isinstance(gate, StartedGate):
-        yield "the entry names paths of this machine; others who share the project need their own"
-    yield from (f"{other} exists too; --path {other} uses it" for other in target.others)
+def _is_here(client: KnownClient) -> bool:
+    """Returns whether the client is on this machine."""
+    files = client.user_files()
+    folders = {file.parent for file in files} - {Path.home()}
+    return bool(client.program and shutil.which(client.program)) or any(each.exists() for each in (*files, *folders))
 
 
 _ROW = "{:<16}{:<11}{:<11}{}"
 
 
-def _list_clients(name: str, *, project: bool, as_json: bool) -> None:
-    rows = [_state(client, name, project) for client in CLIENTS.values()]
+def _list_clients(name: str, *, as_json: bool) -> None:
+    rows = [_state(client, name) for client in CLIENTS.values()]
     if as_json:
         click.echo(json.dumps(rows, indent=2))
         return
     click.echo(_ROW.format("CLIENT", "HERE", "CONNECTED", "FILE"))
+    answers = {None: "unknown", True: "yes", False: "no"}
     for row in rows:
-        here, connected = "found" if row["found"] else "not found", row["connected"]
-        answer = "unknown" if connected is None else "yes" if connected else "no"
-        file = shown_path(Path(row["path"])) if row["path"] else "-"
-        click.echo(printable(_ROW.format(row["client"], here, answer, file)))
+        here, file = "found" if row["found"] else "not found", shown_path(Path(row["path"]))
+        click.echo(printable(_ROW.format(row["client"], here, answers[row["connected"]], file)))
     for row in filter(lambda row: row["problem"], rows):
         click.echo(printable(row["problem"]), err=True)
     click.echo("Next: wicketgate connect CLIENT prints an entry, and --write writes it.", err=True)
 
 
-def _state(client: KnownClient, name: str, project: bool) -> dict[str, Any]:
-    row: dict[str, Any] = {"client": client.name, "title": client.title}
-    if project and not client.project_files:
-        return {**row, "path": None, "found": False, "connected": False, "problem": None}
-    target = _target(client, name, project, None)
-    problem, connected = None, None
+def _state(client: KnownClient, name: str) -> dict[str, Any]:
+    path, problem, connected = _files(client, name)[0], None, None
     try:
-        connected = find_entry(client, name, read_client_file(target.path).plain) is not None
+        connected = find_entry(client, name, read_client_file(path).plain) is not None
     except (FormatError, ConfigError) as error:
-        problem = f"{target.path} {error}" if isinstance(error, FormatError) else str(error)
-    return {**row, "path": str(target.path), "found": target.found, "connected": connected, "problem": problem}
+        problem = f"{path} {error}" if isinstance(error, FormatError) else str(error)
+    row = {"client": client.name, "title": client.title, "path": str(path), "found": _is_here(client)}
+    return {**row, "connected": connected, "problem": problem}

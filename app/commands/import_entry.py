@@ -90,33 +90,33 @@ class ClientServer:
 class ImportedServer:
     """*settings* in the spelling of the configuration, or None if *notes* say why the server was not taken over.
 
-    *tools* are those that stay on.
+    *tools* are those that stay on, and *origin* is that of the entry.
     """
 
     name: str
     settings: Mapping[str, Any] | None
     notes: tuple[str, ...]
+    origin: str
     tools: ToolChoice = ALL_TOOLS
 
 
 def import_entry(server: ClientServer, name: str, variables: Variables) -> ImportedServer:
-    """Translate *server* under the *name* that it gets here."""
+    """Translates *server* under the *name* that it gets here."""
     notes = [f"was called {server.name[:_MAX_NAME_CHARS]!r}"] if server.name != name else []
-    notes += [f"from {server.origin}"] if server.origin else []
     notes += server.notes
     try:
         reader = _EntryReader(server, name, variables, notes)
         settings = reader.settings()
         UpstreamSettings.model_validate(_without_variables(settings))
     except _NotTaken as reason:
-        return ImportedServer(name, None, (*notes, str(reason)))
+        return ImportedServer(name, None, (*notes, str(reason)), server.origin)
     except ValidationError as error:
         fault = error.errors(include_url=False, include_input=False, include_context=False)[0]
         words = (".".join(map(str, fault["loc"])), fault["msg"].removeprefix("Value error, "))
-        return ImportedServer(name, None, (*notes, ": ".join(filter(None, words))))
+        return ImportedServer(name, None, (*notes, ": ".join(filter(None, words))), server.origin)
     tools = server.tools.narrowed(reader.tools())
     notes += [note] if (note := tools.note()) else []
-    return ImportedServer(name, settings, tuple(notes), tools)
+    return ImportedServer(name, settings, tuple(notes), server.origin, tools)
 
 
 def is_this_gate(server: ClientServer) -> bool:
@@ -126,14 +126,13 @@ def is_this_gate(server: ClientServer) -> bool:
     """
     if server.name.lower() == _ITS_NAME or _ITS_KEY.search(json.dumps(server.entry, default=str)):
         return True
-    words = _all_words(server.entry.get("command")) + _all_words(server.entry.get("args"))
+    flat = _flattened(server.entry)
+    words = [*_words(flat.get("command")), *_words(flat.get("args"))]
     programs = [place for place, word in enumerate(words) if _THIS_PROGRAM.fullmatch(re.split(r"[\\/]", word)[-1])]
     return bool(programs) and "mcp" in words[programs[0] + 1 :]
 
 
-def _all_words(value: object) -> list[str]:
-    if isinstance(value, Mapping):  # Zed
-        return _all_words(value.get("path")) + _all_words(value.get("args"))
+def _words(value: object) -> list[str]:
     if isinstance(value, list):
         return [word for word in value if isinstance(word, str)]
     return [value, *value.split()] if isinstance(value, str) else []

@@ -7,7 +7,8 @@ import json
 import os
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import click
 from app.clients import CLIENTS
 from app.commands.import_entry import ClientServer, ImportedServer, import_entry, is_this_gate
 from app.commands.import_files import ClientConfig, client_named, client_places, configs_here, read_client_config
-from app.commands.import_tools import ALL_TOOLS, listed
+from app.commands.import_tools import ToolChoice, listed
 from app.commands.import_variables import Variables, Verbatim
 from app.commands.options import with_json
 from app.commands.output import bounded_line, count, printable
@@ -26,8 +27,7 @@ from wicketgate.errors import ConfigError
 from wicketgate.yaml_text import write_yaml
 
 _MAX_ORIGINS = 3
-_LONGEST = ("timeout_s", "connect_timeout_s")
-_OF_THE_CLIENT = ("name", "enabled", *_LONGEST)
+_OF_THE_CLIENT = ("name", "enabled", "timeout_s", "connect_timeout_s")
 
 
 @click.command("import")
@@ -51,20 +51,20 @@ def import_command(sources: tuple[str, ...], write: Path | None, as_json: bool) 
     problems = [f"{each.source}: {problem}" for each in found for problem in each.problems]
     problems += [each.fault for each in found if each.fault]
     servers = [server for each in found for server in each.servers]
-    if not any(each.servers or each.problems for each in found):
-        _nothing_found([client for client in named.values() if client] or CLIENTS.keys(), problems, as_json=as_json)
-        sys.exit(1)
     imported, variables = take_over(servers)
-    text = as_yaml(imported, listed([each.source for each in found if each.servers], _MAX_ORIGINS))
-    if write is not None:
+    if any(each.servers or each.problems for each in found):
+        text = as_yaml(imported, listed([each.source for each in found if each.servers], _MAX_ORIGINS))
+        lines = _report(found, imported, problems, variables, write)
+    else:
+        text, lines = "", _looked([client for client in named.values() if client] or CLIENTS.keys(), problems)
+    if write is not None and text:
         write_new(write, text, "; choose another name")
     if as_json:
-        click.echo(json.dumps(_document(found, imported, variables, problems, write), indent=2))
-    else:
-        if write is None:
-            click.echo(text, nl=False)
-        for line in _report(found, imported, problems, variables, write):  # on stderr: stdout is for the configuration
-            click.echo(line, err=True)
+        text = json.dumps(_document(found, imported, variables, problems, write), indent=2) + "\n"
+    if as_json or write is None:
+        click.echo(text, nl=False)
+    for line in lines:  # on stderr: stdout is for the configuration
+        click.echo(line, err=True)
     sys.exit(0 if any(server.settings is not None for server in imported) else 1)
 
 
@@ -83,9 +83,9 @@ def take_over(servers: Sequence[ClientServer]) -> tuple[list[ImportedServer], Ma
         places = groups.get(place, [place])
         if read is None:
             reason = "it leads to a Wicketgate; if that is not this one, add it by hand"
-            done.append(_left_out(server, legal_name(server.name), reason))
+            done.append(ImportedServer(legal_name(server.name), None, (reason,), server.origin))
         elif places[0] in names:
-            done.append(_left_out(server, names[places[0]], "the same server again"))
+            done.append(ImportedServer(names[places[0]], None, ("the same server again",), server.origin))
         else:
             members = [(servers[each], each_read) for each in places if (each_read := reads[each])]
             done.append(_import_group(members, legal_name(server.name, used), variables))
@@ -102,7 +102,7 @@ def as_yaml(imported: Sequence[ImportedServer], source: str) -> str:
         if server.settings is None:
             lines.append(f"  # {_not_taken(server)}")
             continue
-        lines += [f"  # {bounded_line(note)}" for note in server.notes]
+        lines += [f"  # {bounded_line(note)}" for note in (f"from {server.origin}", *server.notes)]
         lines += [f"  {line}" for line in _yaml_lines([dict(server.settings)])]
     if plugins := _plugins(imported):
         lines += ["# The tools that are switched off at the client", *_yaml_lines({"plugins": plugins})]
@@ -135,23 +135,15 @@ def _import_group(
     group: Sequence[tuple[ClientServer, ImportedServer]], name: str, variables: Variables
 ) -> ImportedServer:
     """Imports the entries of one server in several places as one. Each comes with what was read of it."""
-    on = [server for server, read in group if not server.is_off]
+    on = [server for server, _ in group if not server.is_off]
     chosen = import_entry(on[0] if on else group[0][0], name, variables)
     if len(group) == 1 or chosen.settings is None:
         return chosen
-    settings, tools = dict(chosen.settings), ALL_TOOLS
-    for _, read in group:
-        tools = tools.narrowed(read.tools)
-        longer = {key: (read.settings or {}).get(key, 0) for key in _LONGEST}
-        settings |= {key: value for key, value in longer.items() if value > settings.get(key, 0)}
+    tools = reduce(ToolChoice.narrowed, (read.tools for _, read in group))
     notes = [note for note in chosen.notes if note != chosen.tools.note()]
     notes += [f"switched off in {server.origin}" for server, _ in group if on and server.is_off]
     notes += [note] if (note := tools.note()) else []
-    return ImportedServer(name, settings, tuple(notes), tools)
-
-
-def _left_out(server: ClientServer, name: str, reason: str) -> ImportedServer:
-    return ImportedServer(name, None, (f"{server.origin}: {reason}".removeprefix(": "),))
+    return replace(chosen, notes=tuple(notes), tools=tools)
 
 
 def _plugins(imported: Sequence[ImportedServer]) -> dict[str, Any]:
@@ -170,18 +162,11 @@ def _yaml_lines(value: Any) -> list[str]:
     return [f"{json.dumps(key)}: {json.dumps(each)}" for key, each in value.items()]
 
 
-def _nothing_found(names: Collection[str], problems: Sequence[str], *, as_json: bool) -> None:
-    looked = [{"client": client.title, "file": str(path)} for client, path in client_places(names)]
-    if as_json:
-        document = {"files": [], "servers": [], "problems": problems, "looked": looked}
-        click.echo(json.dumps(document, indent=2))
-        return
-    click.echo("No client of this machine has a list of MCP servers. Looked for:", err=True)
-    for place in looked:
-        click.echo(f"  {place['client']}: {printable(place['file'])}", err=True)
-    for problem in problems:
-        click.echo(f"  {bounded_line(problem)}", err=True)
-    click.echo("With the file elsewhere: wicketgate import PATH", err=True)
+def _looked(names: Collection[str], problems: Sequence[str]) -> Iterator[str]:
+    yield "No client of this machine has a list of MCP servers. Looked for:"
+    yield from (f"  {client.title}: {printable(str(path))}" for client, path in client_places(names))
+    yield from (f"  {bounded_line(problem)}" for problem in problems)
+    yield "With the file elsewhere: wicketgate import PATH"
 
 
 def _document(
@@ -245,8 +230,7 @@ def _report(
         if server.settings is None:
             yield f"  {_not_taken(server)}"
         else:
-            notes = (note for note in server.notes if not note.startswith("from "))
-            yield from (f"  {server.name}: {bounded_line(note)}" for note in notes)
+            yield from (f"  {server.name}: {bounded_line(note)}" for note in server.notes)
     yield from (f"  {bounded_line(problem)}" for problem in problems)
     yield from variables_to_set(variables)
     if taken:
@@ -262,7 +246,7 @@ def variables_to_set(variables: Mapping[str, str]) -> Iterator[str]:
 
 
 def _not_taken(server: ImportedServer) -> str:
-    return f"not imported: {server.name}: {bounded_line('; '.join(server.notes))}"
+    return f"not imported: {server.name}: " + bounded_line(f"{server.origin}: {'; '.join(server.notes)}")
 
 
 def write_new(path: Path, text: str, taken: str) -> None:

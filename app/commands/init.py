@@ -202,8 +202,7 @@ def _taken_over(servers: Sequence[ClientServer], source: str) -> _Servers:
         raise ConfigError(f"{source} has no server that can be imported; wicketgate import shows the reasons")
     left = [f"not imported: {each.name}: {'; '.join(each.notes)}" for each in imported if each.settings is None]
     for each in imported:
-        notes = [note for note in each.notes if each.settings is not None and not note.startswith("from ")]
-        left += [f"of {each.name}: {'; '.join(notes)}"] if notes else []
+        left += [f"of {each.name}: {'; '.join(each.notes)}"] if each.notes and each.settings is not None else []
     lines = [bounded_line(line) for line in left[:_MAX_NOTES]]
     if len(left) > _MAX_NOTES:
         lines.append(f"and notes on {count(len(left) - _MAX_NOTES, 'server')} more: wicketgate import shows them")

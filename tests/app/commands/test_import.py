@@ -165,8 +165,8 @@ def test_zed_and_continue(machine: FakeMachine) -> None:
         },
     }
     result = machine.run_on(zed)
-    assert "not imported: ext: from Zed (~/mcp.json); this server belongs to an extension" in result.stderr
-    assert "# not imported: ext: from Zed (~/mcp.json); this server" in result.stdout
+    assert "not imported: ext: Zed (~/mcp.json): this server belongs to an extension" in result.stderr
+    assert "# not imported: ext: Zed (~/mcp.json): this server" in result.stdout
     assert TOKEN not in result.output
     old, new = machine.taken_of(zed).upstreams
     assert (old.command, revealed(old.env | old.headers)) == (("/bin/server", "run"), {"A": "b"})
@@ -306,9 +306,9 @@ def test_entries_that_are_no_servers_are_reported_and_the_rest_is_taken_over(mac
     for line in (
         "given twice, the last counts: a",
         "b: not an object",
-        "c: from ~/mcp.json; it has neither",
-        "d: from ~/mcp.json; url must be",
-        "e: from ~/mcp.json; args is not",
+        "c: ~/mcp.json: it has neither",
+        "d: ~/mcp.json: url must be",
+        "e: ~/mcp.json: args is not",
     ):
         assert line in result.stderr
     assert [upstream["command"] for upstream in yaml.safe_load(result.stdout)["upstreams"]] == [["y"]]
