@@ -72,13 +72,12 @@ def read_client_config(path: Path, client: str = "", *, may_be_empty: bool = Fal
         size = len(json.dumps(server.entry, default=str))
         chars += size
         if len(found) == _MAX_MEMBERS or chars > _MAX_SERVERS_CHARS:
-            bound = f"{_MAX_MEMBERS} servers" if len(found) == _MAX_MEMBERS else "1 Mi characters of servers"
-            problems.append(f"there are more than {bound}; the rest was omitted")
+            problems.append(f"there are more than {_MAX_MEMBERS} servers, or too long ones; the rest was omitted")
             break
-        if size > _MAX_ENTRY_CHARS:
-            problems.append(f"{server.name}: has more than {_MAX_ENTRY_CHARS // 1024} Ki characters")
-        else:
+        if size <= _MAX_ENTRY_CHARS:
             found.append(server)
+        else:
+            problems.append(f"{server.name}: has more than {_MAX_ENTRY_CHARS // 1024} Ki characters")
     if not (found or problems or may_be_empty):
         raise ConfigError(
             f"{path} holds no MCP servers: looked for mcpServers, servers, context_servers, mcp_servers and mcp"
@@ -201,7 +200,9 @@ def _find_servers(root: Mapping[str, Any], client: str, path: Path, problems: li
                 problems.append(f"{name}: not an object")
                 continue
             notes: list[str] = []
-            tools = from_rules(*_rules_for(name, rules, client), notes) if rules else ALL_TOOLS
+            shown = re.sub(r"[^a-zA-Z0-9_-]", "_", name)
+            prefix = f"{shown}_" if client == "opencode" else f"mcp__{shown}__"
+            tools = from_rules(rules, prefix, notes)
             disabled = tools is None or name in {*off, *off_elsewhere} or any(name not in names for names in on)
             entry = entry if usual is None else {"timeout": usual, **entry}
             yield ClientServer(
@@ -247,15 +248,6 @@ def _claude_switches(path: Path) -> tuple[list[str], dict[str, bool]]:
         project = _map(_map(_members(file).get("projects")).get(str(path.parent.absolute())))
         disabled += _names(project.get("disabledMcpjsonServers")) + _names(project.get("disabledMcpServers"))
     return disabled, {rule: False for rule in denied if rule.startswith("mcp__")}
-
-
-def _rules_for(name: str, rules: Mapping[str, bool], client: str) -> tuple[Mapping[str, bool], str]:
-    """Returns the rules and the prefix of this server's tools: ``name_`` at opencode, ``mcp__name__`` at Claude Code,
-    where ``mcp__name`` alone is all of them."""
-    prefix = re.sub(r"[^a-zA-Z0-9_-]", "_", name)
-    if client == "opencode":
-        return rules, f"{prefix}_"
-    return {("*" if rule == f"mcp__{prefix}" else rule): on for rule, on in rules.items()}, f"mcp__{prefix}__"
 
 
 def _members(path: Path) -> Mapping[str, Any]:

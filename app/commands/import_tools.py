@@ -73,7 +73,9 @@ def from_rules(rules: Mapping[str, bool], prefix: str, notes: list[str]) -> Tool
     """
     on, off, covering = list[str](), list[str](), list[str]()
     for pattern, allowed in rules.items():
-        if pattern.endswith("*") and _fits(prefix, pattern) and _fits(f"{prefix}x", pattern):
+        # At Claude Code mcp__name is all tools of the server, which are called mcp__name__tool.
+        begins = pattern.endswith("*") and _fits(prefix, pattern) and _fits(f"{prefix}x", pattern)
+        if begins or pattern == prefix.removesuffix("__"):
             covering.append(pattern)
             on = on if allowed else []
         elif pattern.startswith(prefix):
