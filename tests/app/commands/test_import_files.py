@@ -107,8 +107,6 @@ def test_one_file_that_cannot_be_read_does_not_hold_up_the_rest(machine: FakeMac
     ("word", "message"),
     [
         ("curser", "did you mean cursor?"),
-        ("VSCode", "did you mean vscode?"),
-        ("qqqqqq", "the clients are claude-desktop, claude-code"),
         ("nonsense", "the clients are claude-desktop, claude-code"),
         ("", "the clients are claude-desktop, claude-code"),
         ("./nothing.json", "Cannot read nothing.json: No such file"),
@@ -268,7 +266,7 @@ def test_the_bounds_say_what_they_left_out(machine: FakeMachine) -> None:
     for name, words in (
         ("many.json", "more than 1000 servers"),
         ("long.json", "a: has more than 32 Ki characters"),
-        ("much.json", "more than 1 Mi characters of servers"),
+        ("much.json", "or too long ones; the rest was omitted"),
     ):
         assert words in machine.run(str(machine.put(name, HOSTILE[name]))).stderr
     assert "nested more than 100 deep" in machine.failure(str(machine.put("deep.json", HOSTILE["deep.json"])))
