@@ -20,6 +20,7 @@ from app.commands.import_variables import Values, Variables, between_references
 from wicketgate.config.client_entries import path_of
 from wicketgate.config.settings import UpstreamSettings
 
+_KINDS = ("type", "transport")
 _URLS = ("url", "serverUrl", "httpUrl")
 _HTTP = frozenset({"http", "streamable-http", "streamablehttp", "streamable_http"})
 _NO_KIND = frozenset({"", "local", "remote", "stdio"})
@@ -37,8 +38,8 @@ _TIMEOUTS: tuple[tuple[str, str, float | None], ...] = (
     ("startup_timeout_sec", "connect_timeout_s", 1),
 )
 """Keys of clients, our setting, and the unit in seconds, None for that of the client. A later row takes precedence."""
-_UNDERSTOOD = frozenset({"command", "type", "transport", "disabled", "enabled", "isActive"}).union(
-    _URLS, _ONLY, _OFF, _REMOTE, _LOCAL, (key for key, *_ in _TIMEOUTS)
+_UNDERSTOOD = frozenset({"command", "disabled", "enabled", "isActive"}).union(
+    _KINDS, _URLS, _ONLY, _OFF, _REMOTE, _LOCAL, (key for key, *_ in _TIMEOUTS)
 )
 _WITHOUT_EFFECT = frozenset({"name", "source", "description", "schema", "version"})
 # Nothing is lost where these are false.
@@ -201,7 +202,8 @@ class _EntryReader:
         else:
             raise _NotTaken("it has neither a command nor a url")
         settings |= _read_timeouts(self._entry, self._client, self._notes)
-        understood = _UNDERSTOOD | {"tools"} if isinstance(self._entry.get("tools"), list) else _UNDERSTOOD
+        understood = _UNDERSTOOD | ({"tools"} if isinstance(self._entry.get("tools"), list) else set())
+        understood -= {key for key in _KINDS if not isinstance(self._entry.get(key), str)}
         self._note_unused(*sorted(map(str, self._entry.keys() - understood - _WITHOUT_EFFECT)))
         return settings
 
