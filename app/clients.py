@@ -28,6 +28,12 @@ from pathlib import Path
 
 KEY_VARIABLE = "WG_KEY"
 
+# Keys of entries, of all clients: the transport, the place of a server, and what belongs to its command or its url.
+KINDS = ("type", "transport")
+URLS = ("url", "serverUrl", "httpUrl")
+LOCAL = ("args", "env", "environment", "env_vars", "cwd")
+REMOTE = ("headers", "requestOptions", "http_headers", "env_http_headers", "bearer_token", "bearer_token_env_var")
+
 
 @dataclass(frozen=True, slots=True)
 class KnownClient:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from app.clients import KEY_VARIABLE, KnownClient
+from app.clients import KEY_VARIABLE, KINDS, LOCAL, REMOTE, URLS, KnownClient
 from app.commands.client_formats import FormatError, add_json_item, nested, read_format, set_entry
 from wicketgate.yaml_text import write_yaml
 
@@ -37,11 +37,7 @@ class ReachedGate:
         return self.key is not None
 
 
-_WAY_TO_SERVER = frozenset(
-    {"type", "transport", "source", "command", "args", "env", "environment", "env_vars", "cwd", "envFile"}
-    | {"url", "serverUrl", "httpUrl", "headers", "http_headers", "env_http_headers", "bearer_token_env_var"}
-    | {"bearer_token", "requestOptions", "name"}
-)
+_WAY_TO_SERVER = frozenset({"command", "source", "name", "envFile", *KINDS, *URLS, *LOCAL, *REMOTE})
 """Keys that are replaced. Others are the client's own, such as what it may do without asking."""
 
 # Codex gave up on a server after 10 s, opencode after 5 s. The gate answers a client when its own servers are there.

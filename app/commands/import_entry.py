@@ -14,20 +14,15 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from app.clients import CLIENTS
+from app.clients import CLIENTS, KINDS, LOCAL, REMOTE, URLS
 from app.commands.import_tools import ALL_TOOLS, ToolChoice, from_lists
 from app.commands.import_variables import Values, Variables, between_references
-from wicketgate.config.client_entries import path_of
+from wicketgate.config.client_entries import TRANSPORTS, path_of
 from wicketgate.config.settings import UpstreamSettings
 
-_KINDS = ("type", "transport")
-_URLS = ("url", "serverUrl", "httpUrl")
-_HTTP = frozenset({"http", "streamable-http", "streamablehttp", "streamable_http"})
-_NO_KIND = frozenset({"", "local", "remote", "stdio"})
+_NO_TRANSPORT = frozenset({"", "local", "remote", "stdio"})
 _ONLY = ("includeTools", "enabled_tools", "enabledTools", "allowedTools", "allowed_tools")
 _OFF = ("excludeTools", "disabled_tools", "disabledTools")
-_REMOTE = ("headers", "requestOptions", "http_headers", "env_http_headers", "bearer_token", "bearer_token_env_var")
-_LOCAL = ("args", "env", "environment", "env_vars", "cwd")
 _TIMEOUTS: tuple[tuple[str, str, float | None], ...] = (
     ("timeout", "timeout_s", None),
     ("timeout.request", "timeout_s", 0.001),
@@ -39,7 +34,7 @@ _TIMEOUTS: tuple[tuple[str, str, float | None], ...] = (
 )
 """Keys of clients, our setting, and the unit in seconds, None for that of the client. A later row takes precedence."""
 _UNDERSTOOD = frozenset({"command", "disabled", "enabled", "isActive"}).union(
-    _KINDS, _URLS, _ONLY, _OFF, _REMOTE, _LOCAL, (key for key, *_ in _TIMEOUTS)
+    KINDS, URLS, _ONLY, _OFF, REMOTE, LOCAL, (key for key, *_ in _TIMEOUTS)
 )
 _WITHOUT_EFFECT = frozenset({"name", "source", "description", "schema", "version"})
 # Nothing is lost where these are false.
@@ -188,22 +183,22 @@ class _EntryReader:
 
     def settings(self) -> dict[str, Any]:
         """Raises _NotTaken."""
-        url = next((self._entry[key] for key in _URLS if isinstance(self._entry.get(key), str)), "")
+        url = next((self._entry[key] for key in URLS if isinstance(self._entry.get(key), str)), "")
         command = self._entry.get("command")
         settings: dict[str, Any] = {"name": self._name, **({"enabled": False} if self._disabled else {})}
         if isinstance(command, str) and command.strip():
             settings |= self._local(command)
-            self._note_unused(*_URLS, *_REMOTE)
+            self._note_unused(*URLS, *REMOTE)
         elif url:
             settings |= self._remote(url)
-            self._note_unused(*_LOCAL)
+            self._note_unused(*LOCAL)
         elif self._entry.get("source") == "extension" or "settings" in self._entry:
             raise _NotTaken("this server belongs to an extension of the editor and has no command to import")
         else:
             raise _NotTaken("it has neither a command nor a url")
         settings |= _read_timeouts(self._entry, self._client, self._notes)
         understood = _UNDERSTOOD | ({"tools"} if isinstance(self._entry.get("tools"), list) else set())
-        understood -= {key for key in _KINDS if not isinstance(self._entry.get(key), str)}
+        understood -= {key for key in KINDS if not isinstance(self._entry.get(key), str)}
         self._note_unused(*sorted(map(str, self._entry.keys() - understood - _WITHOUT_EFFECT)))
         return settings
 
@@ -243,12 +238,12 @@ class _EntryReader:
         # The transport: a client that does not name it decides by the end of the url.
         given = self._entry.get("type") or self._entry.get("transport")
         kind = given.lower() if isinstance(given, str) else ""
-        if kind in _NO_KIND and self._means_sse(url):
+        if kind in _NO_TRANSPORT and self._means_sse(url):
             self._notes.append("read as the older SSE transport, as this client does if there is no type")
             kind = "sse"
         if kind == "sse":
             settings["transport"] = "sse"
-        elif kind not in _HTTP | _NO_KIND:
+        elif kind and kind not in TRANSPORTS:
             self._notes.append(f"type {kind!r} is unknown here; read as streamable HTTP")
         headers = self._texts("headers") | self._texts("http_headers")
         options = self._entry.get("requestOptions")

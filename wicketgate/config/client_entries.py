@@ -20,7 +20,7 @@ Loc = tuple[int | str, ...]
 
 _URLS = ("serverUrl", "httpUrl")
 # By the word of a client, our transport; None for a server that is started.
-_TYPES: Mapping[str, str | None] = {
+TRANSPORTS: Mapping[str, str | None] = {
     "stdio": None,
     "local": None,
     "http": "http",
@@ -142,7 +142,7 @@ def _translate_command(ours: dict[str, Any], here: Loc, at: str, places: dict[Lo
 def _translate_transport(ours: dict[str, Any], *, of_client: bool) -> dict[str, str]:
     """Makes ``transport`` of the words for it. Returns faults by key."""
     faults: dict[str, str] = {}
-    kinds = {key: _TYPES.get(str(ours.pop(key)).lower(), "") for key in ("type", "transport") if key in ours}
+    kinds = {key: TRANSPORTS.get(str(ours.pop(key)).lower(), "") for key in ("type", "transport") if key in ours}
     for key, kind in kinds.items():
         if kind == "":
             faults[key] = "must be http or sse" if key == "transport" else "must be stdio, http or sse"
