@@ -45,8 +45,8 @@ class KnownClient:
     the entry, if the client reads one file for each. *home* is the variable that names another folder for *files*.
 
     The program: *program* is its command on the PATH. *in_terminal* clients are started from a shell and have its
-    variables; *hands_on* clients pass variables on that an entry names. *searches* is set if the client loads tools on
-    demand by itself, so that it needs all of them and no search at the gate (OPS-460). *next_step* is for the person.
+    variables. *searches* is set if the client loads tools on demand by itself, so that it needs all of them and no
+    search at the gate (OPS-460). *next_step* is for the person.
 
     An entry: *place* leads to the entries in the file, *form* is ``json``, ``toml`` or ``yaml``. *start* and *reach*
     are the values of ``type``, *url* is the key of the URL (empty if the client takes programs only), *headers* leads
@@ -62,7 +62,6 @@ class KnownClient:
     also_read: tuple[str, ...] = ()
     home: str = ""
     program: str = ""
-    hands_on: bool = False
     searches: bool = False
     place: tuple[str, ...] = ("mcpServers",)
     form: str = "json"
@@ -211,7 +210,6 @@ CLIENTS: Mapping[str, KnownClient] = {
             (".codex/config.toml",),
             home="CODEX_HOME",
             program="codex",
-            hands_on=True,
             place=("mcp_servers",),
             form="toml",
             headers=("http_headers",),
@@ -225,7 +223,6 @@ CLIENTS: Mapping[str, KnownClient] = {
             "Start gemini again, in a folder that it trusts; /mcp shows the server.",
             (".gemini/settings.json",),
             program="gemini",
-            hands_on=True,
             url="httpUrl",
             reference="${WG_KEY}",
             timeout_unit_s=0.001,

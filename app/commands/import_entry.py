@@ -203,7 +203,8 @@ class _EntryReader:
         return settings
 
     def tools(self) -> ToolChoice:
-        only, off = (next((self._entry[key] for key in keys if key in self._entry), None) for keys in (_ONLY, _OFF))
+        given = {key: value for key, value in self._entry.items() if value is not None}
+        only, off = (next((given[key] for key in keys if key in given), None) for keys in (_ONLY, _OFF))
         tools = self._entry.get("tools")
         if isinstance(tools, list) and only is None:  # of Copilot, where ["*"] are all
             only = None if "*" in tools else tools
