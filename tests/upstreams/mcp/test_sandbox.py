@@ -107,6 +107,52 @@ async def test_memory_files_and_the_disk_have_limits(tmp_path: Path) -> None:
         assert await server("write", path="/tmp/full", megabytes=400) == "error: OSError"
 
 
+@requirement("UP-290")
+def test_no_place_is_writable_without_a_bound_and_the_deeper_path_holds(tmp_path: Path) -> None:
+    (tmp_path / "w" / "r").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "w")
+    places = ("", "/dev", "/etc", str(tmp_path / "w" / "r"), str(tmp_path / "w"), "/dev/shm")
+    tries = [f"{place}/x" for place in places]
+    script = "; ".join(f"(: > {path}) 2>/dev/null && echo {path}" for path in tries)
+    box = Sandbox(read=[str(tmp_path / "w" / "r")], write=[str(tmp_path / "link")])
+    shown = subprocess.run(box.around(["/bin/sh", "-c", script], {}, None), capture_output=True, text=True, check=False)
+    assert shown.stdout.split() == [f"{tmp_path}/w/x", "/dev/shm/x"]
+    full = ["/bin/sh", "-c", "dd if=/dev/zero of=/dev/shm/x bs=1M count=400 2>&1 | tail -1; df -k /dev/shm | tail -1"]
+    ended = subprocess.run(Sandbox().around(full, {}, None), capture_output=True, text=True, check=False)
+    assert "262144" in ended.stdout
+
+
+@requirement("UP-290")
+def test_a_link_to_a_program_of_an_environment_is_found(tmp_path: Path) -> None:
+    link = tmp_path / "server"
+    link.symlink_to(f"{sys.prefix}/bin/pytest")
+    command = Sandbox().around([str(link), "--version"], {}, None)
+    assert "pytest" in subprocess.run(command, capture_output=True, text=True, check=False).stdout
+    bash = Sandbox().around(["/bin/bash", "-c", "echo $HOME"], {"HOME": "/tmp"}, None)
+    bash[bash.index("/bin/sh")] = "/bin/bash"
+    ran = subprocess.run(bash, env={"HOME": "/tmp"}, capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stdout) == (0, "/tmp\n")
+
+
+@requirement("UP-292")
+@pytest.mark.parametrize(
+    ("command", "cwd", "fault"),
+    [
+        (["/no/such"], None, FileNotFoundError),
+        (["true"], "/no/such", NotADirectoryError),
+        (["true", "/" + "x" * 300], None, None),
+    ],
+)
+def test_what_is_not_there_is_an_error_of_its_own(
+    command: list[str], cwd: str | None, fault: type[Exception] | None
+) -> None:
+    if fault is None:
+        assert Sandbox().around(command, {}, cwd)
+    else:
+        with pytest.raises(fault):
+            Sandbox().around(command, {}, cwd)
+
+
 @requirement("UP-291")
 def test_a_fork_bomb_stops_at_its_limit() -> None:
     bomb = "for at in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25; do sleep 9 & done; echo done"

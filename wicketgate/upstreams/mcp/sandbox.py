@@ -14,13 +14,18 @@ from pathlib import Path
 
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64")
 _ETC = (
-    *("alternatives", "ca-certificates", "group", "hosts", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "localtime"),
-    *("mime.types", "nsswitch.conf", "passwd", "pki", "protocols", "resolv.conf", "services", "ssl"),
+    *("alternatives", "group", "hosts", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "localtime", "mime.types"),
+    *("nsswitch.conf", "passwd", "pki/ca-trust", "pki/tls/certs", "protocols", "resolv.conf", "services"),
+    *("ssl/certs", "ssl/openssl.cnf"),
 )
 _HOME = "/home/server"
 _TMP = "/tmp"  # noqa: S108
 _TEMPORARY_BYTES = 256 * 2**20
-_LIMITED = 'for limit in $1; do ulimit -${limit%%=*} ${limit#*=} || exit 126; done; shift; exec "$@"'
+# Processes are -p in a plain shell, and -u in bash.
+_LIMITED = (
+    'for limit in $1; do name=${limit%%=*}; [ "$name" != p ] || [ -z "${BASH_VERSION:-}" ] || name=u; '
+    'ulimit -$name ${limit#*=} || exit 126; done; shift; exec "$@"'
+)
 
 
 class NoSandbox(OSError):
@@ -48,27 +53,33 @@ class Sandbox:
         wrapper = shutil.which("bwrap")
         if wrapper is None:
             raise NoSandbox
-        folder = str(Path(cwd or ".").resolve())
-        read = [str(Path(each).expanduser().resolve(strict=True)) for each in self.read]
-        write = [str(Path(each).expanduser().resolve(strict=True)) for each in self.write]
-        if cwd is not None:
-            read.append(folder)
-        is_there = any(Path(folder).is_relative_to(each) for each in (*read, *write))
-        path = env.get("PATH") or os.pathsep.join(
-            [os.environ.get("PATH", os.defpath), str(Path(sys.executable).parent)]
-        )
-        program = shutil.which(command[0], path=path) or command[0]
+        folder = Path(cwd or ".").resolve()
+        if not folder.is_dir():
+            raise NotADirectoryError(cwd)
+        beside = [os.environ.get("PATH", os.defpath), str(Path(sys.executable).parent)]
+        program = shutil.which(command[0], path=env.get("PATH") or os.pathsep.join(beside))
+        if program is None:
+            raise FileNotFoundError(2, "no such program", command[0])
+        given = (*_own_files(program, command), *(each for path in self.read for each in _names(path)))
+        read = [*given, *([str(folder)] if cwd is not None else [])]
+        written = dict.fromkeys((each for path in self.write for each in _names(path)), "--bind")
+        binds = _outermost(dict.fromkeys(read, "--ro-bind") | written)
+        is_there = any(folder.is_relative_to(path) for path in binds)
         size = ("--size", str(_TEMPORARY_BYTES))
+        own_env = {"TMPDIR": _TMP, "HOME": _HOME}
         return [
             *(wrapper, "--unshare-all", *(["--share-net"] if self.network else [])),
             *("--die-with-parent", "--cap-drop", "ALL", "--disable-userns", "--unshare-user"),
-            *("--proc", "/proc", "--dev", "/dev"),
-            *(*size, "--tmpfs", _TMP, "--setenv", "TMPDIR", _TMP),
-            *(*size, "--tmpfs", _HOME, "--setenv", "HOME", _HOME),
-            *_bound("--ro-bind-try", [*_SYSTEM, *(f"/etc/{name}" for name in _ETC)]),
-            *_bound("--ro-bind", [*_own_files(program, command), *read]),
-            *_bound("--bind", write),
-            *("--chdir", folder if is_there else _HOME, "--"),
+            *("--proc", "/proc", "--dev", "/dev", *size, "--tmpfs", "/dev/shm", "--remount-ro", "/dev"),  # noqa: S108
+            *(*size, "--tmpfs", _TMP, *size, "--tmpfs", _HOME),
+            *(word for name, value in own_env.items() if name not in env for word in ("--setenv", name, value)),
+            *(
+                word
+                for path in (*_SYSTEM, *(f"/etc/{name}" for name in _ETC))
+                for word in ("--ro-bind-try", path, path)
+            ),
+            *(word for path, option in binds.items() for word in (option, path, path)),
+            *("--remount-ro", "/", "--chdir", str(folder) if is_there else _HOME, "--"),
             *("/bin/sh", "-c", _LIMITED, "sh", " ".join(self._limits()), program, *command[1:]),
         ]
 
@@ -92,20 +103,38 @@ class Sandbox:
             yield f"f={self.file_bytes // 512}"
 
 
-def _bound(option: str, paths: Sequence[str]) -> Iterator[str]:
-    for path in dict.fromkeys(paths):
-        yield from (option, path, path)
+def _names(path: str) -> Iterator[str]:
+    """Yields *path* as it is written and where it leads. Raises FileNotFoundError."""
+    written = Path(path).expanduser().absolute()
+    yield from dict.fromkeys((str(written), str(written.resolve(strict=True))))
+
+
+def _outermost(binds: Mapping[str, str]) -> dict[str, str]:
+    """Returns the paths without those that lie in a folder with the same option, the deeper later, so that it holds."""
+    kept: dict[str, str] = {}
+    for path in sorted(binds, key=lambda path: path.count("/")):
+        above = next((str(each) for each in Path(path).parents if str(each) in kept), None)
+        option = (
+            kept.get(above)
+            if above
+            else "--ro-bind"
+            if path.startswith(tuple(f"{each}/" for each in _SYSTEM))
+            else None
+        )
+        if option != binds[path]:
+            kept[path] = binds[path]
+    return kept
 
 
 def _own_files(program: str, command: Sequence[str]) -> Iterator[str]:
     """Yields the program with what it runs in, and the files and folders that its command names in full."""
-    named = [each for each in command[1:] if each.startswith("/") and Path(each).exists()]
+    named = [each for each in command[1:] if each.startswith("/") and each.strip("/") and os.path.exists(each)]  # noqa: PTH110 A name may be too long.
     for path in (program, *named):
-        if Path(path).exists():
-            yield str(Path(path).absolute())
-            yield str(Path(path).resolve())
-    environment = Path(program).absolute().parent.parent
-    if (environment / "pyvenv.cfg").exists():
-        yield str(environment)
-        # The interpreter of an environment lies elsewhere, with its library.
-        yield str((environment / "bin" / "python").resolve().parent.parent)
+        yield from _names(path)
+    for each in _names(program):
+        environment = Path(each).parent.parent
+        if (environment / "pyvenv.cfg").exists():
+            yield str(environment)
+            # The interpreter of an environment lies elsewhere, with its library.
+            base = (environment / "bin" / "python").resolve().parent.parent
+            yield from (str(base / name) for name in ("bin", "lib") if (base / name).is_dir())
