@@ -237,6 +237,8 @@ class Gate:
             ends = asyncio.create_task(self.keys.revocation.watch(), name="ends of keys")
             stack.push_async_callback(end_tasks, ends)
             await stack.enter_async_context(self.shared.news.running())
+            # What changed after the first reading, and before the news were followed.
+            await self.keys.read_again()
             if self._waits:
                 await self.lifecycle.wait_ready()
             self._open = stack.pop_all()

@@ -179,25 +179,41 @@ class GateKeys:
         self.revocation.enforce()
 
     def is_made(self, key: HashedKey) -> bool:
-        """Returns whether an operator made *key*; otherwise it is in the configuration."""
+        """Returns whether an operator made *key*."""
         return any(key.sha256 == made.sha256 for made in self._stored.made)
 
+    def configured(self, key: HashedKey) -> HashedKey | None:
+        """Returns *key* as the configuration has it."""
+        return next((each for each in (*self._configured, *self._extra) if each.sha256 == key.sha256), None)
+
     async def put(self, key: HashedKey) -> None:
-        """Accepts a new *key*, or one that is now suspended or no longer, at all processes. Raises Full and
-        StoreUnavailable."""
+        """Accepts a new *key*, or one that is now suspended or no longer, at all processes. Raises Full,
+        Conflict and StoreUnavailable."""
         ops = self._news.ops("stored_keys")
-        if self.is_made(key) or not any(key.sha256 == each.sha256 for each in (*self._configured, *self._extra)):
-            await self._stored.put(key, ops)
-        elif key.suspended:
-            await self._stored.suspend(key, ops)
-        else:
-            await self._stored.drop(key, ops)
-        await self._read_stored({})
+        async with self._own_change():
+            if self.is_made(key) or self.configured(key) is None:
+                await self._stored.put(key, ops)
+            elif key.suspended:
+                await self._stored.suspend(key, ops)
+            else:
+                await self._stored.drop(key, ops)
 
     async def drop(self, key: HashedKey) -> None:
-        """Forgets a key that an operator made. Raises StoreUnavailable."""
-        await self._stored.drop(key, self._news.ops("stored_keys"))
-        await self._read_stored({})
+        """Forgets a key that an operator made. Raises Conflict and StoreUnavailable."""
+        async with self._own_change():
+            await self._stored.drop(key, self._news.ops("stored_keys"))
+
+    @asynccontextmanager
+    async def _own_change(self) -> AsyncIterator[None]:
+        try:
+            yield
+        finally:
+            await self.read_again()
+
+    async def read_again(self) -> None:
+        """Reads the keys of operators, unless the store is unavailable: then the news bring them."""
+        with suppress(StoreUnavailable):
+            await self._read_stored({})
 
     def _accept(self, *, read_again: bool) -> None:
         self._ring.replace(self._stored.among([*self._configured, *self._extra]), read_again=read_again)

@@ -15,13 +15,14 @@ from wicketgate.errors import StoreUnavailable
 from wicketgate.gate import Gate
 from wicketgate.ports import CallContext
 from wicketgate.storage.keys import MOST_KEYS, new_key
-from wicketgate.storage.store import Full
+from wicketgate.storage.store import Conflict, Full
 
 log = logging.getLogger("wicketgate.console")
 
 KeyAction = Literal["suspend", "resume", "revoke"]
 _DONE = {"suspend": "suspended", "resume": "good again", "revoke": "revoked"}
 _MOST_DAYS = 3_650
+_MOST_GRANTED = 100
 
 
 class KeyDesk:
@@ -31,13 +32,16 @@ class KeyDesk:
         self._gate = gate
 
     async def make(self, wanted: Mapping[str, Any], context: CallContext) -> str:
-        """Returns the new key, which is kept nowhere. Nobody grants what they do not have themselves."""
+        """Returns the new key, which is kept nowhere. Nobody grants what they do not have themselves, and a key for
+        another actor takes ``keys:<actor>``."""
         key, hashed = _made(wanted)
         if any(each.id == hashed.id for each in self._gate.keys.accepted()):
             raise NotPossible(409, "There is a key of this id.")
-        identity = hashed.identity
+        identity, maker = hashed.identity, context.identity
+        if identity.actor != maker.actor and not maker.allows(f"keys:{identity.actor}"):
+            raise NotPossible(403, f"A key for another actor takes the permission keys:{identity.actor} (or keys:*).")
         asked = [*identity.permissions, *(f"{ROLE_PREFIX}{role}" for role in identity.roles)]
-        if beyond := [each for each in asked if not context.identity.allows(each)]:
+        if beyond := [each for each in asked if not maker.allows(each)]:
             raise NotPossible(403, f"Your key does not have {beyond[0]} itself, so it cannot grant it.")
         told = f"made for {identity.actor}: {', '.join(asked) or 'no permissions'}"
         await self._change(hashed, "made", told, context)
@@ -50,8 +54,11 @@ class KeyDesk:
             raise NotPossible(404, "There is no key of this id.")
         if id == context.identity.key_id:
             raise NotPossible(409, "This is the key that you use. Use another one to change it.")
-        if action == "revoke" and not self._gate.keys.is_made(key):
+        configured = self._gate.keys.configured(key)
+        if action == "revoke" and configured is not None:
             raise NotPossible(409, "This key is in the configuration. Suspend it here, and take it out of the file.")
+        if action == "resume" and configured is not None and configured.suspended:
+            raise NotPossible(409, "This key is suspended in the configuration.")
         if key.suspended == (action == "suspend") and action != "revoke":
             raise NotPossible(409, f"It is {'suspended' if key.suspended else 'not suspended'}.")
         await self._change(key, action, _DONE[action], context)
@@ -69,6 +76,8 @@ class KeyDesk:
                     await keys.put(key)
                 case _:
                     await keys.put(replace(key, suspended=action == "suspend"))
+        except Conflict:
+            raise NotPossible(409, "It was changed at the same time. Look at it, and try again.") from None
         except Full:
             raise NotPossible(409, f"{MOST_KEYS} keys are kept already.") from None
         except StoreUnavailable as error:
@@ -85,12 +94,14 @@ def _made(wanted: Mapping[str, Any]) -> tuple[str, HashedKey]:
     ends = None if days is None else datetime.now(UTC) + timedelta(days)
     fields = {name: wanted.get(name, default) for name, default in _FIELDS.items()}
     try:
-        id = fields["id"] if isinstance(fields["id"], str) else ""
-        key, digest = new_key(id)
-        return key, KeySettings.model_validate({**fields, "sha256": digest, "expires_at": ends}).hashed()
+        read = KeySettings.model_validate({**fields, "sha256": "0" * 64, "expires_at": ends})
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
         raise NotPossible(400, f"{first['loc'][0]}: {first['msg'].removeprefix('Value error, ')}") from None
+    if len(read.permissions) + len(read.roles) > _MOST_GRANTED:
+        raise NotPossible(400, f"permissions and roles are {_MOST_GRANTED} at most")
+    key, digest = new_key(read.id)
+    return key, replace(read.hashed(), sha256=digest)
 
 
 _FIELDS: Mapping[str, Any] = {"id": "", "actor": "", "permissions": [], "roles": []}

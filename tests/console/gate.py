@@ -28,7 +28,7 @@ FAILS = "import sys; sys.stderr.write('cannot reach the <b>database</b>\\n'); sy
 
 def settings(folder: Path) -> dict[str, Any]:
     keys = [
-        {"id": "owner", "sha256": hash_key(OWNER), "actor": "olga", "permissions": ["tools:*", "ops:*"]},
+        {"id": "owner", "sha256": hash_key(OWNER), "actor": "olga", "permissions": ["tools:*", "ops:*", "keys:*"]},
         {"id": "lead", "sha256": hash_key(LEAD), "actor": "lena", "permissions": ["nothing"], "roles": ["lead"]},
         {"id": "reader", "sha256": hash_key(READER), "actor": "rita", "permissions": ["tools:*"]},
     ]

@@ -11,6 +11,7 @@ from tests.support.requirement import requirement
 from tests.support.service import BOUND_S, KEY, OPERATOR_KEY, FileServer, RunningService, running_service
 from tests.support.until import until
 from wicketgate.access.identity import hash_key
+from wicketgate.config.settings import KeySettings
 
 ADMIN_KEY = "wg_admin_0123456789012345678901234567890123456789"
 FILE_KEY = "wg_file_01234567890123456789012345678901234567890"
@@ -19,7 +20,7 @@ KEYS = [
         "id": "admin",
         "sha256": hash_key(ADMIN_KEY),
         "actor": "olga",
-        "permissions": ["ops:read", "ops:write", "tools:files:*"],
+        "permissions": ["ops:read", "ops:write", "tools:files:*", "keys:ann"],
         "roles": ["lead"],
     },
     {"id": "file", "sha256": hash_key(FILE_KEY), "actor": "fred", "permissions": ["tools:*"]},
@@ -146,6 +147,8 @@ async def test_what_a_suspended_key_has_started_ends() -> None:
         ({"days": 0}, 400, "days"),
         ({"days": True}, 400, "days"),
         ({"days": 10**9}, 400, "days"),
+        ({"actor": "bert"}, 403, "keys:bert"),
+        ({"permissions": [f"tools:files:{at}" for at in range(101)]}, 400, "100"),
     ],
 )
 async def test_nobody_grants_what_they_do_not_have_and_odd_fields_are_named(
@@ -156,6 +159,43 @@ async def test_nobody_grants_what_they_do_not_have_and_odd_fields_are_named(
         answer, message = await asked(service, "POST", "keys", {**ANN, **change})
         assert (answer, told in message["message"]) == (status, True), message
         assert len(service.app.state.gate.keys.accepted()) == before
+
+
+@requirement("ACCESS-340")
+async def test_of_two_changes_at_the_same_time_one_is_refused(tmp_path: Path) -> None:
+    async with served(tmp_path) as one, served(tmp_path) as other:
+        wanted = [{**ANN, "permissions": [f"tools:files:{name}"]} for name in ("a", "b")]
+        made = await asyncio.gather(asked(one, "POST", "keys", wanted[0]), asked(other, "POST", "keys", wanted[1]))
+        assert sorted(status for status, _ in made) == [201, 409]
+        await until(lambda: all(_accepted(each, "ann-1") for each in (one, other)), bound_s=BOUND_S)
+        (revoked, _), (suspended, _) = await asyncio.gather(
+            asked(one, "POST", "keys/ann-1/revoke"), asked(other, "POST", "keys/ann-1/suspend")
+        )
+        assert 200 in (revoked, suspended)
+        left = "" if revoked == 200 else "suspended"
+        await until(lambda: all(_accepted(each, "ann-1") == left for each in (one, other)), bound_s=BOUND_S)
+
+
+@requirement("ACCESS-340")
+async def test_what_the_file_says_is_changed_there() -> None:
+    keys = [*KEYS, {"id": "held", "sha256": "1" * 64, "actor": "hal", "suspended": True}]
+    async with running_service(settings={"auth": {"keys": keys, "seal_keys": ["k" * 40]}}) as service:
+        status, told = await asked(service, "POST", "keys/held/resume")
+        assert (status, "configuration" in told["message"]) == (409, True)
+
+
+@requirement("ACCESS-340")
+async def test_a_made_key_that_the_file_takes_over_stays_suspendable() -> None:
+    async with served() as service:
+        key = (await asked(service, "POST", "keys", ANN))[1]["key"]
+        gate = service.app.state.gate
+        taken = KeySettings(id="ann-1", sha256=hash_key(key), actor="ann", permissions=("tools:files:*",))
+        auth = gate.settings.auth.model_copy(update={"keys": (*gate.settings.auth.keys, taken)})
+        await gate.apply(gate.settings.model_copy(update={"auth": auth}))
+        assert (await asked(service, "POST", "keys/ann-1/revoke"))[0] == 409
+        for action, answer in (("suspend", 401), ("resume", 200)):
+            assert (await asked(service, "POST", f"keys/ann-1/{action}"))[0] == 200
+            assert await calls(service, key) == answer
 
 
 @requirement("ACCESS-341")
