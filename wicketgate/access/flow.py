@@ -28,6 +28,10 @@ RENEWED = 0.75
 _UNREADABLE = "what this session has read cannot be looked up at the moment"
 
 
+MEMORY_S = 8 * 3_600.0
+"""A session forgets what it has read this long after the last reading."""
+
+
 @dataclass(frozen=True, slots=True)
 class FlowRules:
     """The operator's labels. All except *destinations* only suppress approvals.
@@ -40,7 +44,6 @@ class FlowRules:
     annotated: frozenset[str] = frozenset()
     destinations: Mapping[str, Sequence[str]] = field(default_factory=dict)
     allow: Sequence[str] = ()
-    memory_s: float = 8 * 3_600.0
 
     def trusts(self, names: ToolNames) -> bool:
         return any(_matches(pattern, names) for pattern in self.trusted)

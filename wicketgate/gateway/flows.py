@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from wicketgate.access.destinations import Destination, destinations_in, requests_among, values_in
-from wicketgate.access.flow import NO_FLOW, RENEWED, CallFlow, FlowRules, Place, SessionMemory, strange_among
+from wicketgate.access.flow import MEMORY_S, NO_FLOW, RENEWED, CallFlow, FlowRules, Place, SessionMemory, strange_among
 from wicketgate.call_state import FlowStore
 from wicketgate.catalog.selectable import SelectableItem
 from wicketgate.catalog.tool_id import ToolNames, namespace_of, tool_names
@@ -44,7 +44,7 @@ class Flows:
 
         strange = await asyncio.to_thread(find) if is_bulky([args, context.said]) else find()
         places = {each.text: place for each in strange if (place := known.place_of(each)) is not None}
-        lasting = memory if left_s > rules.memory_s * RENEWED else None
+        lasting = memory if left_s > MEMORY_S * RENEWED else None
         hears = context.door == "chat" or bool(context.said)
         return CallFlow(session, seen, strange, places, unknown=memory is None, memory=lasting, hears=hears)
 
@@ -78,7 +78,7 @@ class Flows:
         def note(memory: SessionMemory, at: float) -> bool:
             return memory.learn(values) if trusted else memory.read(Place(tool, at, context.correlation_id), values)
 
-        if not await self._store.change(_session_of(context), rules.memory_s, note) and not trusted:
+        if not await self._store.change(_session_of(context), MEMORY_S, note) and not trusted:
             raise NotRecorded(_NOT_NOTED)
 
 

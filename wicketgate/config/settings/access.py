@@ -252,11 +252,9 @@ class FlowSettings(Section):
     ``recipients``, ``channel`` or ``webhook_url`` are known."""
     allow: tuple[Annotated[str, Field(min_length=1)], ...] = ()
     """Destinations that are always fine: ``*@example.org``, ``https://*.example.org/*``, or a value with ``*``."""
-    memory_s: float = Field(default=28_800.0, ge=3_600)
-    """Time for which a session remembers what it has read, counted from the last reading."""
 
     def rules(self) -> FlowRules:
-        return FlowRules(self.trusted, frozenset(self.annotated), self.destinations, self.allow, self.memory_s)
+        return FlowRules(self.trusted, frozenset(self.annotated), self.destinations, self.allow)
 
 
 class AccessRuleSettings(Section):
