@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 _MAX_CHARS = 16_384
 _MAX_SCOPES = 50
 _MAX_SCOPE = 200
-_PARAMETER = re.compile(r"""([!#$%&'*+.^_`|~0-9A-Za-z-]+)[ \t]*=[ \t]*(?:"((?:[^"\\]|\\.)*)"|([^\s,"]+))""", re.DOTALL)
-_SCHEME = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+)(?=[ \t,]|$)")
-_BETWEEN = re.compile(r"[\s,]*")
-_WORD = re.compile(r"[\s,]*[^\s,]*")
+_NAME = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
+_PIECE = re.compile(
+    rf"""({_NAME})[ \t]*=[ \t]*(?:"((?:[^"\\]|\\.)*)"|([^\s,"]+))|({_NAME})(?=[ \t,]|$)|[^\s,]+""", re.DOTALL
+)
+"""A parameter, a scheme, or a word that is neither."""
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 _HEADERS = ("www-authenticate", "x-amzn-remapped-www-authenticate")
 """The second is what a common gateway makes of the first."""
@@ -59,23 +60,11 @@ def refusal_of(status: int, headers: Mapping[str, str]) -> Refusal | None:
 def read_challenges(value: str) -> list[tuple[str, dict[str, str]]]:
     """The challenges of one header, as scheme and parameters, both in lower case. Commas stand between challenges and
     between parameters, so a word without ``=`` begins a challenge. What cannot be read is left out."""
-    value = value[:_MAX_CHARS]
     found: list[tuple[str, dict[str, str]]] = []
-    place = 0
-    while (place := _end(_BETWEEN.match(value, place))) < len(value):
-        if found and (parameter := _PARAMETER.match(value, place)) is not None:
-            name, quoted, bare = parameter.groups()
+    for name, quoted, bare, scheme in (piece.groups() for piece in _PIECE.finditer(value[:_MAX_CHARS])):
+        if scheme:
+            found.append((scheme.lower(), {}))
+        elif name and found:
             # The first of a name counts, so that nothing behind it can take its place.
             found[-1][1].setdefault(name.lower(), _ESCAPED.sub(r"\1", quoted) if bare is None else bare)
-            place = parameter.end()
-        elif (scheme := _SCHEME.match(value, place)) is not None:
-            found.append((scheme[1].lower(), {}))
-            place = scheme.end()
-        else:
-            place = _end(_WORD.match(value, place))
     return found
-
-
-def _end(match: "re.Match[str] | None") -> int:
-    assert match is not None
-    return match.end()
