@@ -4,7 +4,8 @@
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from http.cookiejar import CookieJar, DefaultCookiePolicy
+from typing import Protocol
 from urllib.parse import urljoin, urlsplit
 
 import httpx
@@ -44,16 +45,6 @@ class Credentials(Protocol):
         ...
 
 
-class _NoCookies(httpx.Cookies):
-    """Stays empty: a gate's callers would share what it kept."""
-
-    def extract_cookies(self, response: httpx.Response) -> None:
-        """Leave the cookies of *response* in its headers alone."""
-
-    def set(self, name: str, value: str, domain: str = "", path: str = "/") -> None:
-        raise TypeError("this client sends no cookies of its own")
-
-
 class HttpClient(httpx.AsyncClient):
     """httpx's client without cookies, redirects, netrc or a proxy that the transport does not know of.
 
@@ -67,20 +58,14 @@ class HttpClient(httpx.AsyncClient):
             headers={**own, **{name.lower(): value for name, value in headers.items()}},
             timeout=timeout,
             base_url=base_url,
+            # None is kept: a gate's callers would share it.
+            cookies=CookieJar(DefaultCookiePolicy(allowed_domains=())),
             trust_env=False,
             follow_redirects=False,
         )
         # Keeping a connection is what HTTP/1.1 does anyway.
         del self.headers["connection"]
         self.transport = transport
-
-    @property
-    def cookies(self) -> httpx.Cookies:
-        return _NoCookies()
-
-    @cookies.setter
-    def cookies(self, cookies: Any) -> None:
-        raise TypeError("this client sends no cookies of its own")
 
 
 def make_http_client(
