@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import islice
+from types import NoneType
 from typing import Any, cast
 
 from jsonschema import ValidationError
@@ -37,6 +38,10 @@ _MESSAGES = {
     "minimum": "must be at least {}",
     "multipleOf": "must be a multiple of {}",
 }
+
+_TYPES: Mapping[type, str] = {
+    NoneType: "null", bool: "boolean", str: "string", int: "integer", float: "number", list: "array",
+}  # fmt: skip
 
 
 def describe_errors(errors: Iterable[ValidationError]) -> list[dict[str, str]]:
@@ -84,21 +89,7 @@ class _SimilarNames:
 
 def json_type(value: object) -> str:
     """Returns the name that JSON Schema has for the type of *value*."""
-    match value:
-        case None:
-            return "null"
-        case bool():
-            return "boolean"
-        case str():
-            return "string"
-        case int():
-            return "integer"
-        case float():
-            return "number"
-        case list():
-            return "array"
-        case _:
-            return "object"
+    return _TYPES.get(type(value), "object")
 
 
 def _message(error: ValidationError, names: _SimilarNames) -> str:

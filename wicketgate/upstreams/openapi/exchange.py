@@ -9,7 +9,7 @@ import re
 from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass
-from http import HTTPStatus
+from http.client import responses
 from typing import Any
 from urllib.parse import quote, unquote
 
@@ -182,7 +182,7 @@ def answer_to_result(answer: Reply, uri: str, unconfigured: bool = False) -> dic
 
 
 def _failure(answer: Reply, unconfigured: bool) -> dict[str, Any]:
-    lines = [f"HTTP {answer.status} {_phrase(answer.status)}".strip()]
+    lines = [f"HTTP {answer.status} {responses.get(answer.status, '')}".strip()]
     if unconfigured:
         lines.append(_UNCONFIGURED)
     if answer.status < 400:
@@ -259,10 +259,3 @@ def _is_utf8(body: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return True
-
-
-def _phrase(status: int) -> str:
-    try:
-        return HTTPStatus(status).phrase
-    except ValueError:
-        return ""
