@@ -2,15 +2,16 @@
 
 import json
 from base64 import urlsafe_b64encode
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from hashlib import sha256
 
+import jwt
 from cryptography.exceptions import UnsupportedAlgorithm
-from cryptography.hazmat.primitives.asymmetric import ec, ed25519, padding, rsa
-from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
+from jwt.algorithms import ECAlgorithm
 
 LIFETIME_S = 60
 _P256_BYTES = 32
@@ -37,13 +38,14 @@ def assertion_signer(
 ) -> Callable[[str], str]:
     """A function that signs an assertion of *client_id* for an audience, good for a minute and for one use. *key_id* is
     the ``kid`` of its header; empty to leave it out."""
+    algorithms = {rsa.RSAPrivateKey: "RS256", ec.EllipticCurvePrivateKey: "ES256"}
+    algorithm = next((name for kind, name in algorithms.items() if isinstance(key, kind)), "EdDSA")
+    more = {"kid": key_id} if key_id else None
 
     def sign(audience: str) -> str:
         issued = int(now())
-        header = {"alg": _algorithm(key), "typ": "JWT", **({"kid": key_id} if key_id else {})}
         claims = {"iss": client_id, "sub": client_id, "aud": audience, "jti": new_id()}
-        text = f"{_encoded(header)}.{_encoded({**claims, 'iat': issued, 'exp': issued + LIFETIME_S})}"
-        return f"{text}.{_base64(_signature(key, text.encode('ascii')))}"
+        return jwt.encode({**claims, "iat": issued, "exp": issued + LIFETIME_S}, key, algorithm, more)
 
     return sign
 
@@ -57,36 +59,6 @@ def derived_key(secret: bytes) -> ec.EllipticCurvePrivateKey:
 
 def public_key(key: ec.EllipticCurvePrivateKey) -> dict[str, str]:
     """The public half as a JWK, with its thumbprint (RFC 7638) as its id."""
-    numbers = key.public_key().public_numbers()
-    x, y = (_base64(number.to_bytes(_P256_BYTES, "big")) for number in (numbers.x, numbers.y))
-    made = {"crv": "P-256", "kty": "EC", "x": x, "y": y}
-    thumbprint = sha256(json.dumps(made, separators=(",", ":")).encode()).digest()
-    return {**made, "alg": "ES256", "use": "sig", "kid": _base64(thumbprint)}
-
-
-def _algorithm(key: PrivateKey) -> str:
-    match key:
-        case rsa.RSAPrivateKey():
-            return "RS256"
-        case ec.EllipticCurvePrivateKey():
-            return "ES256"
-    return "EdDSA"
-
-
-def _signature(key: PrivateKey, text: bytes) -> bytes:
-    match key:
-        case rsa.RSAPrivateKey():
-            return key.sign(text, padding.PKCS1v15(), SHA256())
-        case ec.EllipticCurvePrivateKey():
-            # JWS wants the two numbers, one behind the other (RFC 7518 §3.4).
-            numbers = decode_dss_signature(key.sign(text, ec.ECDSA(SHA256())))
-            return b"".join(number.to_bytes(_P256_BYTES, "big") for number in numbers)
-    return key.sign(text)
-
-
-def _encoded(value: Mapping[str, object]) -> str:
-    return _base64(json.dumps(value, separators=(",", ":")).encode())
-
-
-def _base64(data: bytes) -> str:
-    return urlsafe_b64encode(data).decode("ascii").rstrip("=")
+    made = ECAlgorithm.to_jwk(key.public_key(), as_dict=True)
+    thumbprint = sha256(json.dumps(made, separators=(",", ":"), sort_keys=True).encode()).digest()
+    return {**made, "alg": "ES256", "use": "sig", "kid": urlsafe_b64encode(thumbprint).decode().rstrip("=")}
