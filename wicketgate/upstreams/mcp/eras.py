@@ -108,24 +108,8 @@ _MAX_SPELLING = 256
 ANNOTATION = "x-mcp-header"
 _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _TYPES = frozenset({"string", "integer", "boolean"})
-# The keywords of JSON Schema that contain schemas. Data (default, const, enum) and references are left out.
-_ONE_SCHEMA = frozenset(
-    {
-        "items",
-        "contains",
-        "unevaluatedItems",
-        "additionalProperties",
-        "propertyNames",
-        "unevaluatedProperties",
-        "not",
-        "if",
-        "then",
-        "else",
-        "contentSchema",
-    }
-)
-_LIST_OF_SCHEMAS = frozenset({"allOf", "anyOf", "oneOf", "prefixItems"})
-_MAP_OF_SCHEMAS = frozenset({"patternProperties", "dependentSchemas", "$defs", "definitions"})
+# The keywords of JSON Schema whose values are data, and no schemas.
+_DATA = frozenset({"const", "default", "enum", "examples"})
 
 Mirrored = Mapping[tuple[str, ...], str]
 """The arguments of one tool that are also sent as headers: the header name by path."""
@@ -329,22 +313,21 @@ def mirrored_arguments(schema: Any) -> Mirrored | None:
 
 
 def _positions(root: Any) -> Iterator[tuple[tuple[str, ...] | None, dict[str, Any]]]:
-    """Yields every schema within *root* with its path; the path is None below a keyword other than ``properties``.
+    """Yields every object within *root* that may be a schema with its path; the path is None below a keyword other than
+    ``properties``.
 
     Iterative, so that deeply nested schemas cannot overflow the stack.
     """
     stack: list[tuple[tuple[str, ...] | None, Any]] = [((), root)]
     while stack:
         path, position = stack.pop()
+        if isinstance(position, list):
+            stack += [(None, member) for member in position]
         if not isinstance(position, dict):
             continue
         yield path, position
         for keyword, value in position.items():
             if keyword == "properties" and isinstance(value, dict):
                 stack += [(None if path is None else (*path, key), member) for key, member in value.items()]
-            elif keyword in _ONE_SCHEMA:
+            elif keyword not in _DATA:
                 stack.append((None, value))
-            elif keyword in _LIST_OF_SCHEMAS and isinstance(value, list):
-                stack += [(None, member) for member in value]
-            elif keyword in _MAP_OF_SCHEMAS and isinstance(value, dict):
-                stack += [(None, member) for member in value.values()]
