@@ -44,30 +44,17 @@ Page = Callable[[str | None], Awaitable[Mapping[str, Any]]]
 class Connection(Protocol):
     """An open connection to one MCP server, for concurrent requests."""
 
-    @property
-    def is_process(self) -> bool:
-        """The server is a child process. Its end is noticed at once. It may end, or not answer, if the first request is
-        of the other era."""
-        ...
-
-    @property
-    def handshake_only(self) -> bool:
-        """The transport does not exist in 2026-07-28."""
-        ...
-
-    @property
-    def has_headers(self) -> bool:
-        """Requests of 2026-07-28 have headers on this transport."""
-        ...
-
-    @property
-    def beside(self) -> "Connect | None":
-        """Opens another session at the same server, to be closed before this one. None if that needs another process,
-        or the transport has one era."""
-        ...
-
-    @property
-    def exchange(self) -> Exchange: ...
+    exchange: Exchange
+    is_process: bool = False
+    """The server is a child process. Its end is noticed at once. It may end, or not answer, if the first request is of
+    the other era."""
+    handshake_only: bool = False
+    """The transport does not exist in 2026-07-28."""
+    has_headers: bool = False
+    """Requests of 2026-07-28 have headers on this transport."""
+    beside: "Connect | None" = None
+    """Opens another session at the same server, to be closed before this one. None if that needs another process, or
+    the transport has one era."""
 
     async def request(self, outgoing: OutgoingRequest, call: Call) -> dict[str, Any]:
         """Returns the result. Cancels the request on the server if the caller is cancelled. Raises Refused, Malformed,

@@ -96,11 +96,7 @@ async def http_transport(
             await to_its_end(credentials.aclose)
 
 
-class _StreamableHttp:
-    """Implements Connection."""
-
-    handshake_only = False
-    is_process = False
+class _StreamableHttp(Connection):
     has_headers = True
 
     def __init__(

@@ -54,13 +54,8 @@ async def _place(stream: EventStream, own: Endpoint) -> Endpoint:
     raise Gone(CONNECTION_LOST, carried=False)
 
 
-class _Sse:
-    """Implements Connection."""
-
+class _Sse(Connection):
     handshake_only = True
-    beside = None
-    is_process = False
-    has_headers = False
     _place: Endpoint
 
     def __init__(self, name: str, http: HttpClient, lost: Lost, max_bytes: int) -> None:

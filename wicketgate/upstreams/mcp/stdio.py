@@ -96,13 +96,10 @@ async def _undo(starting: asyncio.Task[ChildProcess]) -> None:
         await starting.result().stop()
 
 
-class StdioConnection:
-    """Implements Connection and ChildReader."""
+class StdioConnection(Connection):
+    """Implements ChildReader too."""
 
-    handshake_only = False
-    beside = None
     is_process = True
-    has_headers = False
     child: ChildProcess
 
     def __init__(self, name: str, lost: Lost, max_bytes: int, last_words: "LastWords") -> None:
