@@ -11,7 +11,7 @@ import sys
 import httpx
 
 from tests.login.rotating_issuer import refresh_at
-from tests.login.stores import made_grants, opened_rows, user_grants
+from tests.login.stores import credentials_for, made_grants, opened_rows, user_grants
 from wicketgate.access.identity import Identity
 from wicketgate.net import Credentials, Refusal
 
@@ -21,7 +21,7 @@ _CALLERS = 8
 async def main(how: str, store: str, issuer: str) -> None:
     async with opened_rows(store) as rows, httpx.AsyncClient(timeout=20) as client:
         users = user_grants(made_grants(rows), refresh_at(client, issuer))
-        credentials = users.of(await users.named(Identity("ann")))
+        credentials = credentials_for(users, await users.named(Identity("ann")))
         if how == "once":
             await credentials.authorization()
             print("written", flush=True)

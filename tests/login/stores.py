@@ -10,6 +10,7 @@ from wicketgate.errors import ConnectRequired
 from wicketgate.login.grants import Bond, GrantEvent, Grants, no_report
 from wicketgate.login.sealed_rows import RowSeal, SealedRows
 from wicketgate.login.token_endpoint import Refresh
+from wicketgate.login.user_credentials import GrantName, UserCredentials
 from wicketgate.login.user_grants import UserGrants
 from wicketgate.storage.login_rows import LoginRows
 from wicketgate.storage.memory import MemoryStore
@@ -18,6 +19,7 @@ from wicketgate.storage.redis.store import RedisStore
 from wicketgate.storage.redis.url import is_redis, read_url
 from wicketgate.storage.sqlite import SqliteStore
 from wicketgate.storage.store import Store
+from wicketgate.upstreams.mcp.grant_credentials import GrantCredentials
 
 KEY = "k" * 40
 BOND = Bond("https://mcp.example.com/mcp")
@@ -52,3 +54,7 @@ async def connect(actor: str, scopes: frozenset[str]) -> ConnectRequired:
 
 def user_grants(grants: Grants, refresh: Refresh, clock: Callable[[], float] = time.monotonic) -> UserGrants:
     return UserGrants("linear", grants, refresh, connect, clock, lambda actor: BOND)
+
+
+def credentials_for(users: UserCredentials, grant: GrantName) -> GrantCredentials:
+    return GrantCredentials(users, grant, lambda token: None)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from joserfc.jwk import RSAKey
 
+from tests.login.stores import credentials_for
 from tests.support.exchange_issuer import CLIENT, SECRET, ExchangeIssuer, TokensFor, id_token
 from tests.support.issuer import OTHER_RSA, RSA
 from tests.support.requirement import requirement
@@ -91,7 +92,7 @@ async def test_the_token_of_a_caller_is_gone_with_its_request() -> None:
     async with ExchangeIssuer() as issuer:
         users = credentials_of(issuer)
         ann = caller(issuer)
-        credentials = users.of(await users.named(ann))
+        credentials = credentials_for(users, await users.named(ann))
         await credentials.authorization()
         assert isinstance(users, exchanged.ExchangedCredentials)
         [kept] = users._kept.values()
@@ -115,7 +116,7 @@ async def test_sessions_end_with_the_callers_token() -> None:
         async with asyncio.timeout(30):
             assert await ended.get() == name
         with pytest.raises(UpstreamUnavailable):
-            await users.of(name).authorization()
+            await credentials_for(users, name).authorization()
 
 
 @requirement("UP-189")
@@ -124,7 +125,7 @@ async def test_what_an_issuer_gave_ends_with_its_place_in_the_configuration() ->
         issuers = issuers_of(issuer)
         users = credentials_of(issuer, issuers=issuers)
         ann = caller(issuer)
-        credentials = users.of(await users.named(ann))
+        credentials = credentials_for(users, await users.named(ann))
         issuers.replace([Issuer("corp", "https://id.example")])
         with pytest.raises(UpstreamUnavailable):
             await credentials.authorization()
@@ -150,7 +151,9 @@ async def test_a_grant_that_lacks_scopes_gets_no_broader_ones() -> None:
         users = credentials_of(issuer)
         name = await users.named(caller(issuer))
         await users.lacks(name, frozenset({"admin"}))
-        assert not await users.of(name).renew(Refusal(403, {"error": "insufficient_scope", "scope": "admin"}))
+        assert not await credentials_for(users, name).renew(
+            Refusal(403, {"error": "insufficient_scope", "scope": "admin"})
+        )
         assert len(issuer.forms) == 1
 
 
@@ -199,7 +202,7 @@ async def test_an_id_token_leads_over_an_assertion_to_a_token_of_the_servers_own
         accounts = TokensFor(theirs, SERVER, OTHER_RSA)
         for person in ("ben", "cat"):
             identity = caller(corp, person)
-            header = await users.of(await users.named(identity)).authorization()
+            header = await credentials_for(users, await users.named(identity)).authorization()
             assert accounts.get(header.removeprefix("Bearer ")) == person
             first, second = corp.forms[-1], theirs.forms[-1]
             assert (first["audience"], first["resource"], first["scope"]) == (theirs.url, SERVER, "read")

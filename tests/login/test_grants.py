@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.login.rotating_issuer import ISSUER, RESOURCE, RotatingIssuer
-from tests.login.stores import BOND, connect, made_grants, opened_rows, sealed_rows, user_grants
+from tests.login.stores import BOND, connect, credentials_for, made_grants, opened_rows, sealed_rows, user_grants
 from tests.support.clock import Clock
 from tests.support.locked_file import locked
 from tests.support.requirement import requirement
@@ -138,7 +138,7 @@ async def test_a_caller_without_a_grant_has_to_connect(grants: Grants) -> None:
     kept = await grants.keep("ann", "linear", tokens(), BOND)
     name = await users.named(ANN)
     assert name == GrantName("ann", kept.number)
-    assert await users.of(name).authorization() == "Bearer a1"
+    assert await credentials_for(users, name).authorization() == "Bearer a1"
     with pytest.raises(ConnectRequired) as lacking:
         await users.lacks(name, frozenset({"admin"}))
     assert lacking.value.url == "ann?admin tools"
@@ -162,7 +162,7 @@ async def test_a_grant_is_used_at_the_server_alone_at_which_it_was_given(grants:
     users.observe(ended.append)
     kept = await grants.keep("ann", "linear", tokens(), BOND)
     name = await users.named(ANN)
-    credentials = users.of(name)
+    credentials = credentials_for(users, name)
     await credentials.authorization()
     bond = Bond("https://other.example.com/mcp")
     with pytest.raises(ConnectRequired):
@@ -180,7 +180,7 @@ async def test_callers_that_come_together_wait_for_one_refresh(grants: Grants, c
     users = [user_grants(grants, answers) for _ in range(3)]  # three processes
     await grants.keep("ann", "linear", tokens("a1", "r1", clock.now + 3_600), BOND)
     names = [await each.named(ANN) for each in users]
-    credentials = [each.of(name) for each, name in zip(users, names, strict=True)]
+    credentials = [credentials_for(each, name) for each, name in zip(users, names, strict=True)]
     assert {await each.authorization() for each in credentials} == {"Bearer a1"}
     clock.now += 3_541
     calls = [asyncio.create_task(each.authorization()) for each in credentials for _ in range(5)]
@@ -198,7 +198,7 @@ async def test_calls_that_were_refused_together_renew_once(grants: Grants, clock
     answers = Answers(tokens("a2", "r2"), tokens("a3", "r3"))
     users = [user_grants(grants, answers) for _ in range(2)]
     await grants.keep("ann", "linear", tokens(), BOND)
-    credentials = [each.of(await each.named(ANN)) for each in users for _ in range(3)]
+    credentials = [credentials_for(each, await each.named(ANN)) for each in users for _ in range(3)]
     for each in credentials:
         await each.authorization()
     clock.now += 10
@@ -219,16 +219,16 @@ async def test_a_network_fault_keeps_the_tokens_until_they_expire(grants: Grants
     await grants.keep("ann", "linear", tokens("a1", "r1", clock.now + 3_600), BOND)
     name = await users.named(ANN)
     clock.now += 3_550
-    assert await users.of(name).authorization() == "Bearer a1"
-    assert await users.of(name).authorization() == "Bearer a1"
+    assert await credentials_for(users, name).authorization() == "Bearer a1"
+    assert await credentials_for(users, name).authorization() == "Bearer a1"
     assert len(answers.asked) == 1, "the issuer is not asked by every call"
     clock.now += 50
     mono.now += 6
     with pytest.raises(UpstreamUnavailable):
-        await users.of(name).authorization()
+        await credentials_for(users, name).authorization()
     assert await users.named(ANN) == name, "that is no reason to connect anew"
     mono.now += 12
-    assert await users.of(name).authorization() == "Bearer a2"
+    assert await credentials_for(users, name).authorization() == "Bearer a2"
 
 
 @requirement("ACCESS-160")
@@ -242,14 +242,14 @@ async def test_a_grant_that_its_issuer_refuses_has_to_be_connected_anew(
     name = await users.named(ANN)
     clock.now += 95
     with pytest.raises(ConnectRequired):
-        await users.of(name).authorization()
+        await credentials_for(users, name).authorization()
     with pytest.raises(ConnectRequired):
         await users.named(ANN)
     assert ended == [name]
     assert events[-1] == GrantEvent("refused", "ann", "linear", ISSUER)
     assert [grant.state for grant in await grants.of("ann", "linear")] == ["reconnect"]
     await grants.keep("ann", "linear", tokens("b1"), BOND)
-    assert await users.of(await users.named(ANN)).authorization() == "Bearer b1"
+    assert await credentials_for(users, await users.named(ANN)).authorization() == "Bearer b1"
 
 
 @requirement("ACCESS-160")
@@ -265,7 +265,7 @@ async def test_a_refusal_is_looked_at_once_more_because_another_may_have_been_fa
 
     users = user_grants(grants, refused)
     clock.now += 4.8
-    assert await users.of(GrantName("ann", kept.number)).authorization() == "Bearer a2"
+    assert await credentials_for(users, GrantName("ann", kept.number)).authorization() == "Bearer a2"
 
 
 @requirement("ACCESS-160")
@@ -274,10 +274,10 @@ async def test_without_a_refresh_token_a_grant_is_good_until_it_expires(grants: 
     await grants.keep("ann", "linear", tokens("a1", "", clock.now + 100), BOND)
     name = await users.named(ANN)
     clock.now += 99
-    assert await users.of(name).authorization() == "Bearer a1"
+    assert await credentials_for(users, name).authorization() == "Bearer a1"
     clock.now += 1
     with pytest.raises(ConnectRequired):
-        await users.of(name).authorization()
+        await credentials_for(users, name).authorization()
     with pytest.raises(ConnectRequired):
         await users.named(ANN)
 
@@ -394,10 +394,11 @@ async def test_ends_are_news_at_every_process(grants: Grants, at_once: None, how
     for _ in range(2):
         each = user_grants(grants, refresh)
         heard: asyncio.Queue[GrantName] = asyncio.Queue()
-        each.observe(heard.put_nowait)
+        names = [await each.named(identity) for identity in (ANN, Identity("bob"))]
+        each.observe(heard.put_nowait, names.copy)
         users.append(each)
         news.append(heard)
-    sessions = [each.of(await each.named(identity)) for each in users for identity in (ANN, Identity("bob"))]
+    sessions = [credentials_for(each, name) for each in users for name in names]
     watching = [asyncio.create_task(each.watch()) for each in users]
     if how == "revoked":
         await grants.revoke("ann", "linear", by="ann")
@@ -434,7 +435,7 @@ async def test_while_the_store_is_unavailable_no_account_is_known(
     await asyncio.sleep(0.05)  # what was read is out of date
     for method in ("get", "of_owner", "step"):
         monkeypatch.setattr(store, method, fail)
-    for doing in (users.named(ANN), users.of(name).authorization(), users.lacks(name, frozenset())):
+    for doing in (users.named(ANN), credentials_for(users, name).authorization(), users.lacks(name, frozenset())):
         with pytest.raises(UpstreamUnavailable):
             await doing
 
@@ -511,7 +512,7 @@ async def test_a_grant_that_lacks_scopes_asks_nobody_where_another_process_has_t
 async def test_a_refused_token_has_its_grant_read_anew(rows: LoginRows, grants: Grants, clock: Clock) -> None:
     users = user_grants(grants, never)
     await grants.keep("ann", "linear", tokens(), BOND)
-    credentials = users.of(await users.named(ANN))
+    credentials = credentials_for(users, await users.named(ANN))
     await credentials.authorization()
     await made_grants(rows, now=clock).revoke("ann", "linear", by="ann")  # at another process
     with pytest.raises(ConnectRequired):

@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 
 from tests.login.rotating_issuer import RotatingIssuer, refresh_at, served
-from tests.login.stores import BOND, made_grants, opened_rows, user_grants
+from tests.login.stores import BOND, credentials_for, made_grants, opened_rows, user_grants
 from tests.support.process import program
 from tests.support.requirement import requirement
 from tests.support.until import until
@@ -69,7 +69,7 @@ async def test_tokens_that_were_written_survive_the_kill_of_their_process(tmp_pa
                 assert issuer.refreshes >= killed
             # The next process goes on with what the killed one had, and can refresh it.
             users = user_grants(grants, refresh_at(client, issuer.url))
-            credentials = users.of(await users.named(Identity("ann")))
+            credentials = credentials_for(users, await users.named(Identity("ann")))
             for late in (False, True):
                 if late:
                     await expired()

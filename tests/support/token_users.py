@@ -1,13 +1,12 @@
 """Grants with static tokens, by actor: a small real implementation of UserCredentials and Waiting."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from wicketgate.access.identity import Identity
-from wicketgate.errors import ConnectRequired, UpstreamUnavailable
+from wicketgate.errors import ConnectRequired, IssuerAway
 from wicketgate.login.login_flow import LoginOutcome
 from wicketgate.login.user_credentials import GrantName
-from wicketgate.net import Refusal
 
 
 class TokenUsers:
@@ -72,18 +71,32 @@ class TokenUsers:
     async def known(self, identity: Identity) -> GrantName | None:
         await asyncio.sleep(0)
         if self.away:
-            raise UpstreamUnavailable("The logins cannot be read at the moment.")
+            raise IssuerAway("The logins cannot be read at the moment.")
         had = self.tokens.get(identity.actor)
         return None if had is None else GrantName(identity.actor, had[0])
 
-    def of(self, grant: GrantName) -> "_Tokens":
-        return _Tokens(self, grant)
+    async def token(self, grant: GrantName) -> str:
+        await asyncio.sleep(0)
+        if self.away:
+            raise IssuerAway("The issuer is away.")
+        number, token = self.tokens.get(grant.actor, (0, ""))
+        if number != grant.number:
+            raise self.need(grant.actor)
+        return token
+
+    async def renew(self, grant: GrantName, refused: str) -> bool:
+        number, token = self.tokens.get(grant.actor, (0, ""))
+        # Of requests that are refused together one renews.
+        if number == grant.number and token in self.renewed:
+            self.renewals += 1
+            self.tokens[grant.actor] = number, self.renewed[token]
+        return True
 
     async def lacks(self, grant: GrantName, scopes: frozenset[str]) -> None:
         self.lacked.append((grant.actor, scopes))
         raise self.need(grant.actor)
 
-    def observe(self, ended: Callable[[GrantName], None]) -> None:
+    def observe(self, ended: Callable[[GrantName], None], in_use: Callable[[], Iterable[GrantName]] = tuple) -> None:
         self._observers.append(ended)
 
     async def outcome(self, flow: str, within_s: float) -> LoginOutcome:
@@ -95,31 +108,3 @@ class TokenUsers:
                 return await asyncio.shield(self._flows[flow][1])
         except TimeoutError:
             return "waiting"
-
-
-class _Tokens:
-    """Implements Credentials for one grant."""
-
-    def __init__(self, users: TokenUsers, grant: GrantName) -> None:
-        self._users = users
-        self._grant = grant
-
-    async def authorization(self) -> str:
-        await asyncio.sleep(0)
-        if self._users.away:
-            raise UpstreamUnavailable("The issuer is away.")
-        number, token = self._users.tokens.get(self._grant.actor, (0, ""))
-        if number != self._grant.number:
-            raise self._users.need(self._grant.actor)
-        return f"Bearer {token}"
-
-    async def renew(self, refusal: Refusal) -> bool:
-        number, token = self._users.tokens.get(self._grant.actor, (0, ""))
-        # Of requests that are refused together one renews.
-        if number == self._grant.number and token in self._users.renewed:
-            self._users.renewals += 1
-            self._users.tokens[self._grant.actor] = number, self._users.renewed[token]
-        return True
-
-    async def aclose(self) -> None:
-        return

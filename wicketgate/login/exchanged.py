@@ -8,13 +8,14 @@ stored: it ends with its request, so a result is renewed only during a later or 
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from wicketgate.access.identity import CallersToken, Identity
 from wicketgate.access.issuer import Issuer
-from wicketgate.errors import ConnectRequired, Forbidden, StoreUnavailable, UpstreamUnavailable
+from wicketgate.errors import ConnectRequired, Forbidden, StoreUnavailable
+from wicketgate.errors import IssuerAway as CredentialAway
 from wicketgate.login import token_endpoint
 from wicketgate.login.discovery import issuer_of
 from wicketgate.login.login_flow import ExchangeEvent, ExchangeOutcome, OnExchange
@@ -23,7 +24,6 @@ from wicketgate.login.registrar import AuthMethod
 from wicketgate.login.steps import Declined, Distrusted, GrantInvalid, IssuerAway, LoginFailure, NeedsLogin, Refused
 from wicketgate.login.token_endpoint import Client, Tokens
 from wicketgate.login.user_credentials import GrantName
-from wicketgate.net import Credentials, Refusal
 
 log = logging.getLogger("wicketgate.oauth")
 
@@ -199,15 +199,12 @@ class ExchangedCredentials:
             try:
                 raise await self._connect(identity.actor)
             except StoreUnavailable:
-                raise UpstreamUnavailable(_UNUSABLE, path=self._name) from None
+                raise CredentialAway(_UNUSABLE) from None
         raise Forbidden(found.words, path=self._name)
 
     async def known(self, identity: Identity) -> GrantName | None:
         found = await self._found(identity)
         return found if isinstance(found, GrantName) else None
-
-    def of(self, grant: GrantName) -> Credentials:
-        return _ExchangedToken(self, grant)
 
     async def lacks(self, grant: GrantName, scopes: frozenset[str]) -> None:
         """Scopes are the operator's to decide. Raises nothing: the server's answer counts."""
@@ -225,18 +222,16 @@ class ExchangedCredentials:
         self._keep(grant, kept)
         self._fail(kept, _Failure(_REFUSED, denied=True))
 
-    def observe(self, ended: Callable[[GrantName], None]) -> None:
+    def observe(self, ended: Callable[[GrantName], None], in_use: Callable[[], Iterable[GrantName]] = tuple) -> None:
         self._observers.append(ended)
 
-    def token_of(self, grant: GrantName) -> Tokens:
-        """Return what was given for *grant*. Raises UpstreamUnavailable once it has ended."""
+    async def token(self, grant: GrantName) -> str:
         kept = self._kept.get(grant)
         if kept is None or kept.tokens is None or not kept.is_good(self._now()) or kept.issuer != self._issuer():
-            raise UpstreamUnavailable(_OVER, path=self._name)
-        return kept.tokens
+            raise CredentialAway(_OVER)
+        return kept.tokens.access_token
 
     async def renew(self, grant: GrantName, refused: str) -> bool:
-        """Have another token than *refused*. False if there is none to be had without a new request."""
         kept = self._kept.get(grant)
         if kept is None or kept.tokens is None:
             return False
@@ -250,7 +245,7 @@ class ExchangedCredentials:
         return kept.is_good(self._now())
 
     async def _found(self, identity: Identity) -> GrantName | _Failure:
-        """Raises UpstreamUnavailable."""
+        """Raises CredentialAway."""
         issuer, now = self._issuer(), self._now()
         if issuer is None or identity.issuer != issuer.name:
             return _Failure(_NOTHING, denied=True)
@@ -274,7 +269,7 @@ class ExchangedCredentials:
         failure = kept.failure or _Failure(_OVER, denied=False)
         if failure.denied:
             return failure
-        raise UpstreamUnavailable(failure.words, path=self._name)
+        raise CredentialAway(failure.words)
 
     def _earlier(self, identity: Identity, issuer: Issuer) -> GrantName | None:
         """The latest that was given to the same caller with the same claims, for what outlives its request."""
@@ -360,26 +355,6 @@ class ExchangedCredentials:
             kept.timer.cancel()
         for observer in self._observers:
             observer(name)
-
-
-class _ExchangedToken:
-    """Implements Credentials for the sessions of one grant."""
-
-    def __init__(self, credentials: ExchangedCredentials, grant: GrantName) -> None:
-        self._credentials = credentials
-        self._grant = grant
-        self._last = ""
-
-    async def authorization(self) -> str:
-        self._last = self._credentials.token_of(self._grant).access_token
-        return f"Bearer {self._last}"
-
-    async def renew(self, refusal: Refusal) -> bool:
-        """False for a refusal that another exchange does not mend."""
-        return refusal.status == 401 and await self._credentials.renew(self._grant, self._last)
-
-    async def aclose(self) -> None:
-        """Does nothing: an exchange that is under way has others who wait for it."""
 
 
 def _failure_of(failure: LoginFailure) -> _Failure:

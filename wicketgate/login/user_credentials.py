@@ -1,11 +1,10 @@
 """The credentials of each caller at one tool server, as the server's upstream needs them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
 from wicketgate.access.identity import Identity
-from wicketgate.net import Credentials
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,17 +20,21 @@ class UserCredentials(Protocol):
     """The grants of all callers at one tool server."""
 
     async def named(self, identity: Identity) -> GrantName:
-        """Return the name of the caller's grant. Raises ConnectRequired if it has none that is good, and
-        UpstreamUnavailable if that cannot be known now."""
+        """Return the name of the caller's grant. Raises ConnectRequired if it has none that is good, and IssuerAway if
+        that cannot be known now."""
         ...
 
     async def known(self, identity: Identity) -> GrantName | None:
         """As ``named``, but None in place of ConnectRequired: for lists, which offer no login."""
         ...
 
-    def of(self, grant: GrantName) -> Credentials:
-        """Return the credentials of a grant. Its ``authorization`` and ``renew`` raise ConnectRequired once the grant
-        has ended, and UpstreamUnavailable while its issuer is away."""
+    async def token(self, grant: GrantName) -> str:
+        """Return the access token of a grant, to be used now. Raises ConnectRequired once the grant has ended, and
+        IssuerAway while its issuer is away."""
+        ...
+
+    async def renew(self, grant: GrantName, refused: str) -> bool:
+        """Have another token than *refused*; false if there is none to be had. Raises as ``token`` does."""
         ...
 
     async def lacks(self, grant: GrantName, scopes: frozenset[str]) -> None:
@@ -39,7 +42,7 @@ class UserCredentials(Protocol):
         any, that it refuses the grant although it was renewed (401). Raises ConnectRequired."""
         ...
 
-    def observe(self, ended: Callable[[GrantName], None]) -> None:
-        """Call *ended* when a grant ends or gives way to a new one, at whichever process: its sessions are closed then.
-        It must neither wait nor fail."""
+    def observe(self, ended: Callable[[GrantName], None], in_use: Callable[[], Iterable[GrantName]] = tuple) -> None:
+        """Call *ended* when one of the grants *in_use* ends or gives way to a new one, at whichever process: its
+        sessions are closed then. It must neither wait nor fail."""
         ...

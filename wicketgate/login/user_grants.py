@@ -4,12 +4,11 @@ server whose operator logged in for all callers (ACCESS-207).
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
-from weakref import WeakSet
 
 from wicketgate.access.identity import Identity
-from wicketgate.errors import ConnectRequired, LoginNeeded, ScopesNeeded, StoreUnavailable, UpstreamUnavailable
+from wicketgate.errors import ConnectRequired, IssuerAway, LoginNeeded, ScopesNeeded, StoreUnavailable
 from wicketgate.login.grants import Bond, Grant, GrantEnded, Grants, NotRefreshed, Refresher
 from wicketgate.login.login_flow import RefreshOutcome
 from wicketgate.login.token_endpoint import Refresh
@@ -57,8 +56,7 @@ class UserGrants:
         self._refresher = Refresher(self._grants, self._refresh, self._clock, self.count)
         self._known: dict[str, _Known] = {}
         self._reading: dict[str, asyncio.Task[Grant | None]] = {}
-        self._in_use = WeakSet[_GrantCredentials]()
-        self._observers: list[Callable[[GrantName], None]] = []
+        self._observers: list[tuple[Callable[[GrantName], None], Callable[[], Iterable[GrantName]]]] = []
 
     async def named(self, identity: Identity) -> GrantName:
         known = await self.known(identity)
@@ -73,22 +71,17 @@ class UserGrants:
             return None
         return GrantName(actor, grant.number)
 
-    def of(self, grant: GrantName) -> "_GrantCredentials":
-        credentials = _GrantCredentials(self, grant)
-        self._in_use.add(credentials)
-        return credentials
-
     async def lacks(self, grant: GrantName, scopes: frozenset[str]) -> None:
         # What is known may be of a moment ago, before the login that gave these scopes at another process.
         self.changed(grant.actor)
         found = await self._grant(grant.actor)
         held = found.tokens.scopes if found is not None else frozenset[str]()
         if found is not None and found.number != grant.number and scopes and scopes <= held:
-            raise self._anew()
+            raise IssuerAway("The account at this server was reconnected; try again.")
         raise await self._required(grant.actor, held | scopes)
 
-    def observe(self, ended: Callable[[GrantName], None]) -> None:
-        self._observers.append(ended)
+    def observe(self, ended: Callable[[GrantName], None], in_use: Callable[[], Iterable[GrantName]] = tuple) -> None:
+        self._observers.append((ended, in_use))
 
     def ended(self, grant: Grant) -> None:
         """Use *grant* no more from now on: it was revoked by this process, and need not be found so by a look."""
@@ -106,10 +99,10 @@ class UserGrants:
             self._known[actor] = replace(known, read_at=float("-inf"))
 
     async def watch(self) -> None:
-        """Read the grants whose credentials are in use every second, until cancelled, and notify observers of ends."""
+        """Read the grants that are in use every second, until cancelled, and notify observers of ends."""
         while True:
             await asyncio.sleep(LOOK_S)
-            actors = list({each.name.actor for each in self._in_use})
+            actors = list({name.actor for _, in_use in self._observers for name in in_use()})
             for start in range(0, len(actors), _AT_ONCE):
                 some = (self._read(actor) for actor in actors[start : start + _AT_ONCE])
                 for error in await asyncio.gather(*some, return_exceptions=True):
@@ -126,7 +119,7 @@ class UserGrants:
         await self._refresher.aclose()
 
     async def authorization(self, name: GrantName) -> Grant:
-        """Return the grant *name* with tokens to use now. Raises ConnectRequired and UpstreamUnavailable."""
+        """Return the grant *name* with tokens to use now. Raises ConnectRequired and IssuerAway."""
         grant = await self._standing(name)
         if not self._is_expiring(grant):
             return grant
@@ -137,16 +130,19 @@ class UserGrants:
             raise await self._required(name.actor)
         return grant
 
-    async def renew(self, name: GrantName, refused: str) -> None:
+    async def token(self, grant: GrantName) -> str:
+        return (await self.authorization(grant)).tokens.access_token
+
+    async def renew(self, name: GrantName, refused: str) -> bool:
         """Have other tokens than those with the access token *refused*. Raises as ``authorization`` does."""
         known = self._known.get(name.actor)
         if known is not None and known.grant.tokens.access_token == refused:
             self.changed(name.actor)  # another process may have ended or renewed it
         grant = await self._standing(name)
         # Of calls that were refused together one is enough, at whichever process.
-        if grant.tokens.access_token != refused or self._grants.now() - grant.issued_at < _SOON_S:
-            return
-        await self._renewed(grant, still_good=False)
+        if grant.tokens.access_token == refused and self._grants.now() - grant.issued_at >= _SOON_S:
+            await self._renewed(grant, still_good=False)
+        return True
 
     async def _standing(self, name: GrantName) -> Grant:
         grant = await self._grant(name.actor)
@@ -154,7 +150,7 @@ class UserGrants:
             raise await self._required(name.actor)
         if grant.number != name.number:
             # Its owner has logged in again: the call is good, but of the account that was.
-            raise self._anew()
+            raise IssuerAway("The account at this server was reconnected; try again.")
         return grant
 
     async def _renewed(self, grant: Grant, *, still_good: bool) -> Grant:
@@ -167,21 +163,21 @@ class UserGrants:
         except (NotRefreshed, StoreUnavailable) as away:
             if still_good:
                 return grant
-            raise self._unavailable(away) from None
+            raise _unavailable(away) from None
         known = self._known.get(grant.actor)
         if known is not None and known.grant.number == renewed.number:
             self._known[grant.actor] = _Known(renewed, self._clock())
         return renewed
 
     async def _grant(self, actor: str) -> Grant | None:
-        """The active grant of *actor*, as it was a second ago at most. Raises UpstreamUnavailable."""
+        """The active grant of *actor*, as it was a second ago at most. Raises IssuerAway."""
         known = self._known.get(actor)
         if known is not None and self._clock() - known.read_at < LOOK_S and known.grant.bond == self._bond(actor):
             return known.grant
         try:
             return await self._read(actor)
         except StoreUnavailable as away:
-            raise self._unavailable(away) from None
+            raise _unavailable(away) from None
 
     async def _read(self, actor: str) -> Grant | None:
         """Read the grant together with all who want to know it now. Raises StoreUnavailable."""
@@ -214,7 +210,7 @@ class UserGrants:
         return grant
 
     def _notify(self, ended: Grant) -> None:
-        for observer in self._observers:
+        for observer, _ in self._observers:
             observer(GrantName(ended.actor, ended.number))
 
     def _is_expiring(self, grant: Grant) -> bool:
@@ -228,45 +224,17 @@ class UserGrants:
         expires_at = grant.tokens.expires_at
         return expires_at is not None and self._grants.now() >= expires_at
 
-    async def _required(
-        self, actor: str, scopes: frozenset[str] = frozenset()
-    ) -> ConnectRequired | UpstreamUnavailable:
+    async def _required(self, actor: str, scopes: frozenset[str] = frozenset()) -> ConnectRequired | IssuerAway:
         try:
             return await self._connect(actor, scopes)
         except StoreUnavailable as away:
-            return self._unavailable(away)
-
-    def _anew(self) -> UpstreamUnavailable:
-        return UpstreamUnavailable("The account at this server was reconnected; try again.", path=self._name)
-
-    def _unavailable(self, away: Exception) -> UpstreamUnavailable:
-        if isinstance(away, StoreUnavailable):
-            return UpstreamUnavailable("The accounts at this server cannot be read at the moment.", path=self._name)
-        return UpstreamUnavailable("The issuer of this server's logins does not answer.", path=self._name)
+            return _unavailable(away)
 
 
-class _GrantCredentials:
-    """Implements Credentials for the sessions of one grant."""
-
-    def __init__(self, grants: UserGrants, name: GrantName) -> None:
-        self.name = name
-        self._grants = grants
-        self._last = ""
-
-    async def authorization(self) -> str:
-        grant = await self._grants.authorization(self.name)
-        self._last = grant.tokens.access_token
-        return f"Bearer {self._last}"
-
-    async def renew(self, refusal: Refusal) -> bool:
-        """False for a refusal that other tokens of the same grant do not mend."""
-        if refusal.status != 401:
-            return False
-        await self._grants.renew(self.name, self._last)
-        return True
-
-    async def aclose(self) -> None:
-        """Does nothing: a refresh that is under way has others who wait for it."""
+def _unavailable(away: Exception) -> IssuerAway:
+    if isinstance(away, StoreUnavailable):
+        return IssuerAway("The accounts at this server cannot be read at the moment.")
+    return IssuerAway("The issuer of this server's logins does not answer.")
 
 
 class SharedGrant:
@@ -281,7 +249,7 @@ class SharedGrant:
         self._used: tuple[GrantName, str] | None = None
 
     async def authorization(self) -> str:
-        """Raises LoginNeeded, and UpstreamUnavailable while it cannot be known."""
+        """Raises LoginNeeded, and IssuerAway while it cannot be known."""
         try:
             # The grant is looked for each time: it may have ended, or another login has taken its place.
             found = await self._grants.named(_NOBODY)
@@ -301,10 +269,9 @@ class SharedGrant:
         if refusal.status != 401 or self._used is None:
             return False
         try:
-            await self._grants.renew(*self._used)
+            return await self._grants.renew(*self._used)
         except ConnectRequired:
             raise self._needed() from None
-        return True
 
     async def aclose(self) -> None:
         """Does nothing: a refresh that is under way has others who wait for it."""

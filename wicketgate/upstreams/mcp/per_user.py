@@ -23,7 +23,6 @@ from wicketgate.login.user_credentials import GrantName, UserCredentials
 from wicketgate.net import Credentials
 from wicketgate.ports import CallContext, UpstreamStatus
 from wicketgate.upstreams.mcp.account_session import AccountSession
-from wicketgate.upstreams.mcp.grant_credentials import issuer_away
 from wicketgate.upstreams.mcp.upstream import McpServerUpstream
 
 log = logging.getLogger("wicketgate.upstream")
@@ -97,7 +96,7 @@ class UserUpstream:
         """Sessions live within this."""
         if not self._observed:
             self._observed = True
-            self._users.observe(self._ended)
+            self._users.observe(self._ended, lambda: self._sessions)
         self._changed = changed
         async with asyncio.TaskGroup() as self._group:
             try:
@@ -135,10 +134,7 @@ class UserUpstream:
             return await session.run(context, call)
 
     async def account_of(self, identity: Identity) -> GrantName | None:
-        try:
-            return await self._users.known(identity)
-        except UpstreamUnavailable as error:
-            raise issuer_away(error) from None
+        return await self._users.known(identity)
 
     async def connect(self, identity: Identity) -> None:
         async with self.session_of(identity):
@@ -148,11 +144,7 @@ class UserUpstream:
     async def session_of(self, identity: Identity) -> AsyncIterator[AccountSession]:
         """The open session of this caller's account, which stays for as long as the block lasts. Raises
         ConnectRequired, UpstreamUnavailable and RateLimited."""
-        try:
-            grant = await self._users.named(identity)
-        except UpstreamUnavailable as error:
-            raise issuer_away(error) from None
-        async with self.session_at(grant) as session:
+        async with self.session_at(await self._users.named(identity)) as session:
             yield session
 
     @asynccontextmanager
