@@ -41,7 +41,6 @@ TWICE = frozenset(
         "Logins",
         "McpRequest",
         "Message",
-        "News",
         "Pace",
         "Page",
         "Patience",

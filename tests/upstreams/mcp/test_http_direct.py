@@ -14,10 +14,9 @@ from tests.support.recording_caller import RecordingCaller
 from tests.support.requirement import requirement
 from tests.support.supervised import BOUND_S, context
 from wicketgate.net import Outgoing
-from wicketgate.upstreams.mcp.call import Call, Gone, Malformed, Refused
+from wicketgate.upstreams.mcp.call import Call, Gone, Malformed, OutgoingRequest, Refused
 from wicketgate.upstreams.mcp.client import Connection
 from wicketgate.upstreams.mcp.http import http_transport
-from wicketgate.upstreams.mcp.session import OutgoingRequest
 
 OK = {"jsonrpc": "2.0", "id": "t-1", "result": {"content": []}}
 REDIRECT = {"content-type": "text/plain"}

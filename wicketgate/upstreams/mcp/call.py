@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+import msgspec
+
 from wicketgate.answer_room import AnswerHold, hold_in_force
 from wicketgate.errors import (
     GatewayError,
@@ -29,6 +31,14 @@ from wicketgate.ports import SILENT, CallContext, Caller
 from wicketgate.upstreams.mcp import wire
 
 _MAX_MESSAGE = 256
+
+
+class OutgoingRequest(msgspec.Struct, frozen=True):
+    """A request without its id. *headers* go with it where the transport is HTTP."""
+
+    method: str
+    params: Mapping[str, Any]
+    headers: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
 class Refused(Exception):

@@ -17,10 +17,9 @@ from wicketgate.ports import CallContext, CannotAsk, InputAnswers
 from wicketgate.task_end import end_tasks
 from wicketgate.upstreams.mcp import tasks
 from wicketgate.upstreams.mcp.asking import CAPABILITY, ELICIT, offered_methods
-from wicketgate.upstreams.mcp.call import NOT_VALID, Call, Gone, Heard, Malformed, Refused, reported
+from wicketgate.upstreams.mcp.call import NOT_VALID, Call, Gone, Heard, Malformed, OutgoingRequest, Refused, reported
 from wicketgate.upstreams.mcp.eras import ANNOTATION, Agreement, Mirrored, Mode, Negotiation, Stamp, mirrored_arguments
 from wicketgate.upstreams.mcp.exchange import Exchange
-from wicketgate.upstreams.mcp.session import OutgoingRequest
 from wicketgate.upstreams.mcp.silence import PING_S, Silence
 
 log = logging.getLogger("wicketgate.upstream")
@@ -103,7 +102,7 @@ class McpClient:
     ) -> Self:
         """Negotiates the version. *forward*: client capabilities other than elicitation that the server may use. Raises
         Refused, Malformed, Gone. Call it with a deadline."""
-        connection.exchange.pass_on(offered_methods(forward))
+        connection.exchange.passed_on = offered_methods(forward)
         negotiation = Negotiation("handshake" if connection.handshake_only else mode, forward)
         while negotiation.agreement is None:
             request = negotiation.request

@@ -30,8 +30,7 @@ from wicketgate.mcp_names import (
     UNSUPPORTED_PROTOCOL_VERSION,
 )
 from wicketgate.upstreams.mcp.asking import own_capabilities
-from wicketgate.upstreams.mcp.call import Gone, Malformed, Refused
-from wicketgate.upstreams.mcp.session import OutgoingRequest
+from wicketgate.upstreams.mcp.call import Gone, Malformed, OutgoingRequest, Refused
 
 
 class _Words(BaseModel):

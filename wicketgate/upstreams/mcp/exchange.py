@@ -1,36 +1,27 @@
-"""The I/O side of one connection: requests wait here for their answers, and each message is carried out as the session
-has sorted it.
+"""The requests in flight on one connection to an MCP server, and the meaning of each message that comes.
 
-A server of the handshake era asks the client of a call while it runs (FACE-11, UP-100). The tasks of a connection end
-with it, and its cleaning up is not broken off by a cancellation.
+Ids are strings of our own. A request of the server that has one of our ids is still a request (UP-10). A server of the
+handshake era asks the client of a call while it runs (FACE-11, UP-100). The tasks of a connection end with it, and its
+cleaning up is not broken off by a cancellation.
 """
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from dataclasses import dataclass, field
+from itertools import count
 from typing import Any
 
+from wicketgate.access.shares import full_scope
 from wicketgate.answer_room import AnswerHold
 from wicketgate.errors import GatewayError
+from wicketgate.mcp_names import METHOD_NOT_FOUND
 from wicketgate.ports import CallContext, CannotAsk
 from wicketgate.task_end import cancel_all
-from wicketgate.upstreams.mcp.asking import ELICIT, unanswered
-from wicketgate.upstreams.mcp.call import NOT_VALID, Call, Gone, Heard, Malformed
-from wicketgate.upstreams.mcp.session import (
-    CANCELLED,
-    Announcement,
-    AnswerTo,
-    ConnectionState,
-    Late,
-    News,
-    OutgoingRequest,
-    OwnReply,
-    Question,
-    Sorted,
-    Withdrawn,
-    result,
-)
-from wicketgate.upstreams.mcp.wire import SHOWN, Message, answered_id
+from wicketgate.upstreams.mcp.asking import ELICIT, ROOTS, unanswered
+from wicketgate.upstreams.mcp.call import NOT_VALID, Call, Gone, Heard, Malformed, OutgoingRequest
+from wicketgate.upstreams.mcp.wire import SHOWN, Message, answered_id, params_of
 
 log = logging.getLogger("wicketgate.upstream")
 
@@ -41,6 +32,20 @@ _HEAVY = 10
 """Measures of what a server may send beside its answers before it is read more slowly: so many notes, or a tenth of it
 in messages that cause work."""
 _BYTES_OF_ONE = 512
+
+CANCELLED = "notifications/cancelled"
+LIST_CHANGED = {
+    "notifications/tools/list_changed": "tools",
+    "notifications/resources/list_changed": "resources",
+    "notifications/prompts/list_changed": "prompts",
+}
+RESOURCE_UPDATED = "notifications/resources/updated"
+ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
+
+_PREFIX = "wicketgate-"
+_MAX_QUESTIONS = 256
+_MAX_LEFT = 1_000
+"""Requests left early whose answers may still come: an answer is no noise, however late."""
 
 Post = Callable[[Mapping[str, Any]], None]
 """Sends anything but a request, without waiting. Does nothing when it cannot be sent."""
@@ -140,11 +145,24 @@ class Pace:
             await asyncio.sleep(pause_s)
 
 
+@dataclass(eq=False, slots=True)
+class Question:
+    """The server asks the client of *call*; None where it cannot be known whose question it is. *task* has it
+    answered."""
+
+    request_id: int | str
+    method: str
+    params: Any
+    call: Call | None
+    task: asyncio.Task[None] = field(init=False)
+
+
 class Exchange:
     """The requests in flight on one connection, and the server's own requests and news.
 
     *announced* gets the notifications that are about the server itself; set it before the first is of interest.
-    *heard* grows with everything that the server says on the connection, answers included.
+    *heard* grows with everything that the server says on the connection, answers included. Requests of the server by
+    the methods *passed_on* are questions to clients.
     """
 
     def __init__(self, name: str, post: Post) -> None:
@@ -152,36 +170,41 @@ class Exchange:
         self.heard = 0
         self.background = Background()
         self.name = name
+        self.passed_on = frozenset({ELICIT})
         self._post = post
-        self._session = ConnectionState()
-        self._questions: dict[int | str, asyncio.Task[None]] = {}
+        self._ids = count()
+        self._calls: dict[str, Call] = {}
+        self._left: dict[int | str | None, None] = {}
+        self._questions: dict[int | str, Question] = {}
         self._gone: str | None = None
 
-    def pass_on(self, methods: frozenset[str]) -> None:
-        """Pass requests of the server by these *methods* on to clients from now on."""
-        self._session.pass_on(methods)
-
     def new_call(self, context: CallContext | None, heard: Heard | None = None) -> Call:
-        return Call(self._session.new_token(), context, heard)
+        """A request that is not sent yet. Its id is its progress token too."""
+        return Call(f"{_PREFIX}{next(self._ids)}", context, heard)
 
     @property
     def is_idle(self) -> bool:
         """True if no request is in flight."""
-        return not self._session.calls
+        return not self._calls
 
     def begin(self, call: Call) -> None:
         """Note that *call* is in flight from now on; always ``end`` it. Raises Gone."""
         if self._gone is not None:
             raise Gone(self._gone, carried=False)
-        self._session.begin(call)
+        self._calls[call.token] = call
 
     def end(self, call: Call) -> None:
         """Note that *call* is over. If it was left early, the server is asked to cancel it, and no other one."""
-        for question in self._session.end(call):
+        early = call.carried and not call.settled
+        if self._calls.pop(call.token, None) is not None and early:
+            self._left[call.token] = None
+            if len(self._left) > _MAX_LEFT:
+                del self._left[next(iter(self._left))]
+        for question in self._questions.values():
             # The person that was asked has no call any more.
-            if self._questions[question.request_id].cancel():
+            if question.call is call and question.task.cancel():
                 self._post(unanswered(question.request_id, question.method))
-        if call.carried and call.cancellable and not call.settled:
+        if early and call.cancellable:
             self._post({"jsonrpc": "2.0", "method": CANCELLED, "params": {"requestId": call.token}})
 
     async def request(self, outgoing: OutgoingRequest, call: Call, send: Send) -> dict[str, Any]:
@@ -193,54 +216,92 @@ class Exchange:
         finally:
             self.end(call)
 
-    def take(self, message: Message, related: Call | None = None, hold: AnswerHold | None = None) -> int:
+    def take(
+        self,
+        message: Message,
+        related: Call | None = None,
+        hold: AnswerHold | None = None,
+        *,
+        elsewhere: bool = False,
+    ) -> int:
         """Carry out *message*, which came on the stream of *related* if that is given. Returns how much of the server's
-        measure it uses up: nothing for an answer. What *hold* has for the message is passed on to its call."""
+        measure it uses up: nothing for an answer, be it to a request whose caller has left, once. What *hold* has for
+        the message is passed on to its call. *elsewhere*: it came on a stream of no request, while callers read streams
+        of their own."""
         self.heard += 1
-        found = self._session.sort(message, related)
-        if hold is not None and hold.bytes and isinstance(found, AnswerTo) and found.call.hold is not None:
-            found.call.hold.keep(hold)
-        return self._carry_out(found)
+        if message.method is not None:
+            if message.id is not None:
+                return self._asked(message.id, message.method, message, related)
+            return self._notified(message.method, params_of(message), related, elsewhere)
+        call = self._calls.get(message.id) if isinstance(message.id, str) else None
+        if call is None:
+            return self._left.pop(message.id, _LIGHT) or 0
+        if hold is not None and hold.bytes and call.hold is not None:
+            call.hold.keep(hold)
+        call.settle(message)
+        return 0
 
     def note_life(self) -> None:
         """Notes a sign of life of the server, or that it cannot give one because it is not read."""
         self.heard += 1
 
-    def take_elsewhere(self, message: Message) -> int:
-        """As ``take``, for messages on a stream of no request while callers read streams of their own."""
-        self.heard += 1
-        found = self._session.sort(message)
-        weight = self._carry_out(found)
-        if isinstance(found, News):
-            self.background.start(found.call.pass_on())
-        return weight
-
-    def _carry_out(self, found: Sorted) -> int:
-        match found:
-            case AnswerTo(call, message):
-                call.settle(message)
-                return 0
-            case News(call, method, params):
-                call.note(method, params)
-                return _LIGHT
-            case Question():
-                self._ask(found)
-            case Withdrawn(request_id):
-                self._questions[request_id].cancel()
-                return _LIGHT
-            case Announcement(method, params):
-                self.announced(method, params)
-            case OwnReply(message):
-                self._post(message)
-            case Late():
-                return 0
-            case _:
-                return _LIGHT
+    def _asked(self, request_id: int | str, method: str, message: Message, related: Call | None) -> int:
+        if method == "ping":
+            self._post(result(request_id, {}))
+        elif method not in self.passed_on:
+            # It was not declared, so a server has no right to it.
+            error = {"code": METHOD_NOT_FOUND, "message": "Method not found"}
+            self._post({"jsonrpc": "2.0", "id": request_id, "error": error})
+        elif request_id in self._questions:
+            return _LIGHT
+        elif self._is_full(asker := related or self._asker()):
+            self._post(unanswered(request_id, method))
+        else:
+            has_none = method == ROOTS and message.params is None
+            self._ask(Question(request_id, method, {} if has_none else params_of(message), asker))
         return _HEAVY
+
+    def _is_full(self, asker: Call | None) -> bool:
+        """True if no more questions may be open, for the actor of *asker*: those of one may wait for ten minutes."""
+        held = Counter(_actor_of(question.call) for question in self._questions.values())
+        return full_scope(held[_actor_of(asker)], len(self._questions), _MAX_QUESTIONS, None) is not None
+
+    def _notified(self, method: str, params: Any, related: Call | None, elsewhere: bool) -> int:
+        call: Call | None = None
+        match method, params:
+            case "notifications/progress", {"progressToken": str(token)}:
+                call = self._calls.get(token)
+            case "notifications/message", _:
+                call = related or self._only()
+            case "notifications/cancelled", {"requestId": int() | str() as request_id}:
+                # The server no longer wants the answer to its question.
+                if (question := self._questions.get(request_id)) is not None:
+                    question.task.cancel()
+            case _, {"_meta": {"io.modelcontextprotocol/subscriptionId": str(token)}} if token in self._calls:
+                call = self._calls[token]
+            case _ if method in LIST_CHANGED or method == RESOURCE_UPDATED:
+                self.announced(method, params)
+                return _HEAVY
+        if call is not None:
+            call.note(method, params)
+            if elsewhere:
+                self.background.start(call.pass_on())
+        return _LIGHT
+
+    def _only(self) -> Call | None:
+        """The one call in flight, if there is just one: a message must not reach the caller of another call."""
+        calls = [call for call in self._calls.values() if call.context is not None]
+        return calls[0] if len(calls) == 1 else None
+
+    def _asker(self) -> Call | None:
+        """The call that a question belongs to, if all calls in flight are one client's."""
+        calls = [call for call in self._calls.values() if call.context is not None]
+        clients = {(call.context.identity.actor, call.context.session) for call in calls if call.context is not None}
+        return calls[-1] if len(clients) == 1 else None
 
     def unreadable(self, token: str, error: Exception) -> None:
         """Fail the request with the id *token*, if it is in flight: its answer was dropped or is broken."""
-        if (call := self._session.by_id(token)) is not None:
+        if (call := self._calls.get(token)) is not None:
             call.fail(error)
 
     def broken(self, data: bytes | bytearray) -> None:
@@ -254,16 +315,16 @@ class Exchange:
     def close(self, how: str) -> None:
         """The connection is gone, and with it all requests that wait."""
         self._gone = how
-        for call in self._session.calls:
+        for call in self._calls.values():
             call.fail(Gone(how, carried=True))
         for question in self._questions.values():
-            question.cancel()
+            question.task.cancel()
 
     def _ask(self, question: Question) -> None:
         request_id = question.request_id
         if question.call is None:
             # It may be any call's, so the result of none is for other callers.
-            for one in self._session.calls:
+            for one in self._calls.values():
                 if one.context is not None:
                     one.context.marks.questioned = True
 
@@ -278,12 +339,12 @@ class Exchange:
                 self._post(reply)
 
         def over(_: object) -> None:
-            self._session.answered(request_id)
             del self._questions[request_id]
 
-        task = self._questions[request_id] = self.background.start(answer())
+        self._questions[request_id] = question
+        question.task = self.background.start(answer())
         # Not in the task itself: one that is cancelled before its first step never runs.
-        task.add_done_callback(over)
+        question.task.add_done_callback(over)
 
     def _end_with(self, call: Call | None, error: Exception) -> None:
         """End *call* with *error*, at the server too."""
@@ -314,3 +375,13 @@ async def _answer_to(name: str, question: Question) -> Mapping[str, Any]:
             why, rejected = "the client of the call cannot answer it", unable.rejected
     log.warning("%s: %s of the server was not shown to anyone: %s", name, what, why)
     return unanswered(question.request_id, question.method, rejected=rejected)
+
+
+def _actor_of(call: Call | None) -> str:
+    """Empty where it is not known."""
+    return "" if call is None or call.context is None else call.context.identity.actor
+
+
+def result(request_id: int | str, value: Mapping[str, Any]) -> dict[str, Any]:
+    """Our answer to a request of the server."""
+    return {"jsonrpc": "2.0", "id": request_id, "result": value}

@@ -26,8 +26,7 @@ from wicketgate.ports import CallContext
 from wicketgate.upstreams.mcp.call import Gone, Malformed, Refused
 from wicketgate.upstreams.mcp.client import McpClient, read_pages
 from wicketgate.upstreams.mcp.eras import Agreement
-from wicketgate.upstreams.mcp.exchange import Background
-from wicketgate.upstreams.mcp.session import LIST_CHANGED, RESOURCE_UPDATED
+from wicketgate.upstreams.mcp.exchange import LIST_CHANGED, RESOURCE_UPDATED, Background
 
 log = logging.getLogger("wicketgate.upstream")
 

@@ -21,6 +21,7 @@ from wicketgate.upstreams.mcp.call import (
     Call,
     Gone,
     Malformed,
+    OutgoingRequest,
     Refused,
     Unfinished,
     no_mcp,
@@ -40,7 +41,6 @@ from wicketgate.upstreams.mcp.endpoint import (
 )
 from wicketgate.upstreams.mcp.eras import VERSION_HEADER, Agreement
 from wicketgate.upstreams.mcp.exchange import UNASKED_A_SECOND, UNASKED_AT_ONCE, Exchange, Pace, to_its_end, weight_of
-from wicketgate.upstreams.mcp.session import OutgoingRequest
 from wicketgate.upstreams.mcp.wire import MAX_MESSAGE_BYTES
 
 log = logging.getLogger("wicketgate.upstream")
@@ -282,7 +282,7 @@ class _StreamableHttp(Connection):
         while (events := await stream.read()) is not None:
             for event in events:
                 message = wire.decode(event.data)
-                weight = 1 if message is None else self.exchange.take_elsewhere(message)
+                weight = 1 if message is None else self.exchange.take(message, elsewhere=True)
                 await self._unasked.rest(weight_of(weight, len(event.data)))
 
     async def _refused(self, response: httpx.Response) -> Exception:

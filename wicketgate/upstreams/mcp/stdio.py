@@ -17,7 +17,7 @@ from wicketgate import answer_room
 from wicketgate.heavy_work import VERY_LARGE_BYTES
 from wicketgate.net.outgoing import NOT_REACHED, trouble_of
 from wicketgate.upstreams.mcp import wire
-from wicketgate.upstreams.mcp.call import CONNECTION_LOST, Call, Gone, Unfinished, too_large
+from wicketgate.upstreams.mcp.call import CONNECTION_LOST, Call, Gone, OutgoingRequest, Unfinished, too_large
 from wicketgate.upstreams.mcp.child_process import GRACE_S, ChildEnded, ChildProcess
 from wicketgate.upstreams.mcp.client import Connection, Lost
 from wicketgate.upstreams.mcp.eras import Agreement
@@ -31,7 +31,6 @@ from wicketgate.upstreams.mcp.exchange import (
     within,
 )
 from wicketgate.upstreams.mcp.sandbox import NoSandbox, Sandbox
-from wicketgate.upstreams.mcp.session import OutgoingRequest
 from wicketgate.upstreams.mcp.wire import MAX_MESSAGE_BYTES, LineReader
 
 log = logging.getLogger("wicketgate.upstream")

@@ -33,9 +33,9 @@ from wicketgate.upstreams.mcp.call import (
 )
 from wicketgate.upstreams.mcp.client import Connect, Connection, McpClient
 from wicketgate.upstreams.mcp.eras import Agreement, Mode
+from wicketgate.upstreams.mcp.exchange import ACKNOWLEDGED, LIST_CHANGED
 from wicketgate.upstreams.mcp.features import McpFeatures
 from wicketgate.upstreams.mcp.open_sessions import Ending, HandshakeSession
-from wicketgate.upstreams.mcp.session import ACKNOWLEDGED, LIST_CHANGED
 from wicketgate.upstreams.mcp.silence import PING_S
 from wicketgate.upstreams.mcp.task_follower import FollowedTask, TaskBounds
 from wicketgate.upstreams.mcp.tasks import EXTENSION, LeftTask, Task, is_task, left_task, task_of
