@@ -11,36 +11,14 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
-from jsonschema import (
-    Draft4Validator,
-    Draft6Validator,
-    Draft7Validator,
-    Draft201909Validator,
-    Draft202012Validator,
-    ValidationError,
-)
-from jsonschema.validators import extend
+from jsonschema import ValidationError
+from jsonschema.validators import extend, validator_for
 from referencing import Registry, Specification
-from referencing.jsonschema import (
-    DRAFT4,
-    DRAFT6,
-    DRAFT7,
-    DRAFT201909,
-    DRAFT202012,
-    Schema,
-    SchemaRegistry,
-    lookup_recursive_ref,
-)
+from referencing.jsonschema import Schema, SchemaRegistry, lookup_recursive_ref
 
-from wicketgate.schemas.foreign_schema import REFERENCES, ForeignSchema
+from wicketgate.schemas.foreign_schema import DRAFTS, REFERENCES, ForeignSchema
 
-_ENGINES = {
-    DRAFT4: Draft4Validator,
-    DRAFT6: Draft6Validator,
-    DRAFT7: Draft7Validator,
-    DRAFT201909: Draft201909Validator,
-    DRAFT202012: Draft202012Validator,
-}
+_ENGINES = {draft: validator_for({"$schema": uri}) for uri, draft in DRAFTS.items()}
 
 # The pattern budget of one check, in nanoseconds at the worst. A text beyond it is left unchecked.
 _PATTERN_WORK = 40_000_000

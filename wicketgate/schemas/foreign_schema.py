@@ -34,7 +34,7 @@ _MAX_REPORTED = 20
 # More schemas than this on one and the same value, and `unevaluated*` costs too much to decide.
 _MAX_IN_PLACE = 200
 
-_DRAFTS = {
+DRAFTS = {
     "http://json-schema.org/draft-04/schema": DRAFT4,
     "http://json-schema.org/draft-06/schema": DRAFT6,
     "http://json-schema.org/draft-07/schema": DRAFT7,
@@ -88,7 +88,7 @@ def read_schema(schema: object, *, path: str) -> ForeignSchema:
 
 def _draft(schema: object) -> Specification[Schema]:
     dialect = schema.get("$schema") if isinstance(schema, Mapping) else None
-    return _DRAFTS.get(dialect.rstrip("#"), DRAFT202012) if isinstance(dialect, str) else DRAFT202012
+    return DRAFTS.get(dialect.rstrip("#"), DRAFT202012) if isinstance(dialect, str) else DRAFT202012
 
 
 _Place = tuple[Any, ...]
