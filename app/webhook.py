@@ -11,7 +11,7 @@ from wicketgate.access.approvers import described
 from wicketgate.config.upstreams import outgoing_rules
 from wicketgate.engine.waiting_calls import WaitingCall
 from wicketgate.gate import Gate
-from wicketgate.net import make_http_client
+from wicketgate.net import HttpClient
 from wicketgate.task_end import end_tasks
 
 log = logging.getLogger("wicketgate.approvals")
@@ -44,7 +44,7 @@ async def approval_webhook(gate: Gate) -> AsyncIterator[None]:
 
     async def send() -> None:
         timeout = httpx.Timeout(_ANSWER_S)
-        async with make_http_client(outgoing_rules(gate.settings), timeout=timeout) as http:
+        async with HttpClient(outgoing_rules(gate.settings), timeout=timeout) as http:
             while True:
                 text = await messages.get()
                 try:

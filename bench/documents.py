@@ -25,7 +25,7 @@ from bench.sample_arguments import sample_arguments
 from bench.table import table
 from wicketgate.access.identity import Identity
 from wicketgate.errors import GatewayError, UpstreamLost
-from wicketgate.net import Outgoing, make_http_client
+from wicketgate.net import HttpClient, Outgoing
 from wicketgate.ports import CallContext
 from wicketgate.upstreams.openapi.document import DocumentRefused, read_document
 from wicketgate.upstreams.openapi.operations import SUBSCRIPTION
@@ -60,7 +60,7 @@ async def judge(document: Path, mock_url: str, most: int) -> Outcome:
     upstream = OpenApiUpstream(
         "mocked",
         FileSource(document),
-        make_http_client(Outgoing()),
+        HttpClient(Outgoing()),
         access,
         connect_timeout_s=_START_S,
         jitter=random.random,

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from wicketgate.net import Outgoing, body_of, make_http_client
+from wicketgate.net import HttpClient, Outgoing, body_of
 from wicketgate.net.sse import SseDecoder
 from wicketgate.net.transport import Target, Transport
 
@@ -69,7 +69,7 @@ class RawClient(ABC):
 
 @asynccontextmanager
 async def raw_http(url: str, era: Era, headers: Mapping[str, str] | None = None) -> AsyncIterator[RawClient]:
-    http = make_http_client(Outgoing())
+    http = HttpClient(Outgoing())
     try:
         client = _Http(http.transport, url, era, headers or {})
         await client.open()

@@ -16,7 +16,7 @@ from wicketgate.login.oauth_http import Carrier
 from wicketgate.login.registrar import GivenClient
 from wicketgate.login.steps import LoginFailure
 from wicketgate.login.token_endpoint import Client, Tokens, id_jag, jwt_bearer
-from wicketgate.net import Credentials, Outgoing, Refusal, fetch, make_http_client
+from wicketgate.net import Credentials, HttpClient, Outgoing, Refusal, fetch
 
 OF_LOGINS = "auth/"
 REDIRECT = "http://127.0.0.1:33333/callback"
@@ -108,7 +108,7 @@ class _Person:
 
 async def browse(url: str) -> Mapping[str, str]:
     """One GET; the query of the address that it is sent on to."""
-    async with make_http_client(Outgoing()) as http:
+    async with HttpClient(Outgoing()) as http:
         reply = await fetch(http, "GET", url, {}, max_bytes=65_536)
     return dict(parse_qsl(urlsplit(reply.headers.get("location", "")).query))
 

@@ -27,7 +27,7 @@ from wicketgate.faces.mcp.session_tokens import LIFE_S
 from wicketgate.fleet.server_log import ServerLogs
 from wicketgate.gateway.audit_events import AuditEvents
 from wicketgate.gateway.traffic import Traffic
-from wicketgate.net import Outgoing, make_http_client
+from wicketgate.net import HttpClient, Outgoing
 from wicketgate.storage.fail_modes import FailModes
 from wicketgate.storage.keys import StoredKeys
 from wicketgate.storage.mcp_sessions import StoredMcpSessions
@@ -128,7 +128,7 @@ class GateKeys:
         self._configured: Sequence[HashedKey] = ()
         self._stored = stored
         self._ring = KeyRing((), clock)
-        self.issuers = Issuers(partial(make_http_client, outgoing), clock, monotonic)
+        self.issuers = Issuers(partial(HttpClient, outgoing), clock, monotonic)
         resources = Resources(settings.server.public_url, FACES, settings.mcp.face)
         self.authenticator = Authenticator(self._ring, self.issuers, resources)
         self.uses = KeyUses()

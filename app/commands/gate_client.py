@@ -19,7 +19,7 @@ from wicketgate.engine.contract import ChatRequest
 from wicketgate.errors import ConfigError
 from wicketgate.faces.surface import ToolSurface
 from wicketgate.gate import Gate
-from wicketgate.net import HttpClient, make_http_client
+from wicketgate.net import HttpClient
 from wicketgate.net.outgoing import shown_origin, trouble_of
 from wicketgate.net.sse import SseDecoder
 from wicketgate.ports import CallContext, session_key
@@ -178,7 +178,7 @@ async def open_remote(url: str, key: str | None) -> AsyncIterator[RemoteGate]:
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     try:
         outgoing = outgoing_rules(Settings())
-        client = make_http_client(outgoing, base_url=url, headers=headers, timeout=httpx.Timeout(_CONNECT_S))
+        client = HttpClient(outgoing, base_url=url, headers=headers, timeout=httpx.Timeout(_CONNECT_S))
     except httpx.InvalidURL:
         raise ConfigError(_NO_URL) from None
     async with client as http:

@@ -11,7 +11,7 @@ from wicketgate.access.authenticator import Authenticator, KeyUses, RefusedCrede
 from wicketgate.access.identity import HashedKey, Identity, KeyRing, expiry_notes, hash_key
 from wicketgate.access.issuers import Issuers
 from wicketgate.access.resources import Resources
-from wicketgate.net import Outgoing, make_http_client
+from wicketgate.net import HttpClient, Outgoing
 
 ADA = Identity("ada", ("tools:a:*",))
 DAY = 86_400.0
@@ -23,7 +23,7 @@ class House:
     def __init__(self, *keys: HashedKey) -> None:
         self.clock = Clock(0.0)
         self.ring = KeyRing(keys, self.clock)
-        self.issuers = Issuers(lambda: make_http_client(Outgoing()), self.clock, self.clock)
+        self.issuers = Issuers(lambda: HttpClient(Outgoing()), self.clock, self.clock)
         self.authenticator = Authenticator(self.ring, self.issuers, Resources("", (), ""))
         self.failures: list[tuple[str, str]] = []
         self.authenticator.observe(lambda reason, key_id, source: self.failures.append((reason, key_id)))

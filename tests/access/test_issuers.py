@@ -26,7 +26,7 @@ from wicketgate.access.issuer import BrowserClient, Grant, Introspection, TokenR
 from wicketgate.access.issuers import MAX_KEPT, Issuers
 from wicketgate.access.key_sets import IssuerAway, endpoint_of, metadata_urls
 from wicketgate.access.resources import Resources
-from wicketgate.net import Outgoing, make_http_client
+from wicketgate.net import HttpClient, Outgoing
 
 RS256 = JWSRegistry.algorithms["RS256"]
 GATE = "https://gate.example"
@@ -39,7 +39,7 @@ class Door:
 
     def __init__(self, *issuers: access.Issuer) -> None:
         self.clock = Clock(NOW)
-        self.issuers = Issuers(lambda: make_http_client(Outgoing()), self.clock, self.clock)
+        self.issuers = Issuers(lambda: HttpClient(Outgoing()), self.clock, self.clock)
         self.issuers.replace(issuers)
         keys = KeyRing([HashedKey("k", hash_key("wg_k"), Identity("ada", ("tools:*",)))], self.clock)
         resources = Resources(GATE, ("gateway", "registry"), "gateway")

@@ -19,7 +19,7 @@ from wicketgate.access.identity import Identity
 from wicketgate.errors import GatewayError, UpstreamResting, UpstreamTimeout, UpstreamUnavailable
 from wicketgate.fleet.breaker import BreakerPolicy
 from wicketgate.fleet.member import Member, UpstreamLimits
-from wicketgate.net import Outgoing, make_http_client
+from wicketgate.net import HttpClient, Outgoing
 from wicketgate.ports import CallContext, Upstream
 from wicketgate.upstreams.mcp.stdio import stdio_transport
 from wicketgate.upstreams.mcp.upstream import McpServerUpstream
@@ -69,7 +69,7 @@ class Service:
         parameter = {"name": "slow", "in": "query", "schema": {"type": "boolean"}}
         paths = {"/it": {"get": {"operationId": "it", "parameters": [parameter]}}}
         self.data = json.dumps({"openapi": "3.1.0", "paths": paths}).encode()
-        http = make_http_client(Outgoing())
+        http = HttpClient(Outgoing())
         access = ServiceAccess(url, {}, None, 1_000_000)
         return OpenApiUpstream("api", self, http, access, connect_timeout_s=5, jitter=lambda: 0)
 

@@ -15,7 +15,7 @@ from wicketgate.login.client import LoginClient, LoginPlan
 from wicketgate.login.oauth_http import Carrier
 from wicketgate.login.registrar import GivenClient
 from wicketgate.login.steps import Answer, Distrusted, IssuerAway, NotOffered, Steps, get
-from wicketgate.net import Outgoing, Refusal, fetch, make_http_client
+from wicketgate.net import HttpClient, Outgoing, Refusal, fetch
 from wicketgate.net.guard import Guard
 from wicketgate.net.outgoing import AddressRefused
 
@@ -29,7 +29,7 @@ def client_of(on: Issuer, **plan: Any) -> LoginClient:
 
 
 async def browse(url: str) -> Mapping[str, str]:
-    async with make_http_client(Outgoing()) as http:
+    async with HttpClient(Outgoing()) as http:
         reply = await fetch(http, "GET", url, {}, max_bytes=1_000)
     return query_of(reply.headers["location"])
 
@@ -104,10 +104,10 @@ async def test_a_name_that_means_another_address_a_moment_later_leads_nowhere_el
     async with HttpService(lambda _: Reply(b"judged")) as service:
         port = service.url.rpartition(":")[2]
         allowed = Outgoing(guard=Guard(private=("127.0.0.1",)))
-        async with make_http_client(allowed) as http:
+        async with HttpClient(allowed) as http:
             reply = await fetch(http, "GET", f"http://rebinding.example:{port}/", {}, max_bytes=100)
         assert (reply.body, looked_up) == (b"judged", ["rebinding.example"])
-        async with make_http_client(allowed) as http:
+        async with HttpClient(allowed) as http:
             with pytest.raises(AddressRefused):
                 await fetch(http, "GET", f"http://rebinding.example:{port}/", {}, max_bytes=100)
         assert len(service.seen) == 1
@@ -233,7 +233,7 @@ async def test_an_issuer_without_registration_says_what_the_operator_does() -> N
 
 async def test_a_guard_lets_no_address_through_beside_the_scheme() -> None:
     async with HttpService(lambda _: Reply()) as service:
-        async with make_http_client(Outgoing(guard=Guard())) as http:
+        async with HttpClient(Outgoing(guard=Guard())) as http:
             with pytest.raises(httpx.ConnectError):
                 await fetch(http, "GET", service.url, {}, max_bytes=10)
         assert not service.seen

@@ -24,14 +24,14 @@ from wicketgate.errors import ConfigError, Forbidden, UpstreamUnavailable
 from wicketgate.login import exchanged
 from wicketgate.login.exchanged import IdTokens
 from wicketgate.login.user_credentials import GrantName, UserCredentials
-from wicketgate.net import Outgoing, Refusal, make_http_client
+from wicketgate.net import HttpClient, Outgoing, Refusal
 
 SERVER = "http://127.0.0.1:9/mcp"
 WAY = {"client_id": CLIENT, "client_secret": SECRET}
 
 
 def issuers_of(issuer: ExchangeIssuer) -> Issuers:
-    issuers = Issuers(lambda: make_http_client(Outgoing()), time, time)
+    issuers = Issuers(lambda: HttpClient(Outgoing()), time, time)
     issuers.replace([Issuer("corp", issuer.url)])
     return issuers
 

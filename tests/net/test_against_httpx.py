@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.support.properties import examples
 from tests.support.raw_server import RawServer
-from wicketgate.net import Outgoing, make_http_client
+from wicketgate.net import HttpClient, Outgoing
 
 TOKENS = st.text("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.~", min_size=1, max_size=12)
 WORDS = st.text("".join(map(chr, range(0x21, 0x7F))), max_size=20)
@@ -112,7 +112,7 @@ def _without_port(request: bytes) -> bytes:
 @given(st.lists(st.tuples(requests, answers()), min_size=1, max_size=4))
 async def test_ours_gives_what_httpx_gives(exchanges: list[tuple[Request, Answer]]) -> None:
     asked, said = [request for request, _ in exchanges], [answer for _, answer in exchanges]
-    ours = await exchanged(make_http_client(Outgoing()), asked, said)
+    ours = await exchanged(HttpClient(Outgoing()), asked, said)
     usual = {"accept": "*/*", "accept-encoding": "identity", "user-agent": "wicketgate"}
     plain = httpx.AsyncClient(trust_env=False, headers=usual)
     del plain.headers["connection"]

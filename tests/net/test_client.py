@@ -6,7 +6,7 @@ import pytest
 from tests.support.credentials import Tokens
 from tests.support.http_service import HttpService, Reply, Seen
 from tests.support.requirement import requirement
-from wicketgate.net import HttpClient, NeverSent, Outgoing, Target, fetch, make_http_client
+from wicketgate.net import HttpClient, NeverSent, Outgoing, Target, fetch
 from wicketgate.net.client import redirect_of, send_authorized
 from wicketgate.net.outgoing import NotSendable, SchemeRefused
 
@@ -15,7 +15,7 @@ MANY = 1_000_000
 
 @pytest.fixture
 async def http() -> HttpClient:
-    return make_http_client(Outgoing())
+    return HttpClient(Outgoing())
 
 
 @requirement("UP-25")

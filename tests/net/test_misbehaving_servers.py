@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.raw_server import CHUNKED, OK, WHOLE, RawServer
 from tests.support.requirement import requirement
-from wicketgate.net import HttpClient, NeverSent, NoAnswer, Outgoing, Reply, body_of, fetch, make_http_client
+from wicketgate.net import HttpClient, NeverSent, NoAnswer, Outgoing, Reply, body_of, fetch
 from wicketgate.net.outgoing import AnswerTimedOut, AnswerTooLarge, AnswerUndecodable
 from wicketgate.net.transport import MAX_BODY_BYTES, decoder_of
 
@@ -25,7 +25,7 @@ Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 @pytest.fixture
 async def http() -> AsyncIterator[HttpClient]:
-    async with make_http_client(Outgoing()) as client:
+    async with HttpClient(Outgoing()) as client:
         yield client
 
 

@@ -13,7 +13,7 @@ from tests.support.http_service import HttpService
 from tests.support.proxy import HttpProxy
 from tests.support.raw_server import CHUNKED, WHOLE, RawServer
 from tests.support.requirement import requirement
-from wicketgate.net import NeverSent, Outgoing, Reply, fetch, make_http_client
+from wicketgate.net import HttpClient, NeverSent, Outgoing, Reply, fetch
 from wicketgate.net.outgoing import CannotConnect, CertificateRefused, Proxies, ProxyFailed
 
 HELLO = ([WHOLE], False)
@@ -21,7 +21,7 @@ SECRET = "p%40ss"
 
 
 async def get(outgoing: Outgoing, url: str) -> Reply:
-    async with make_http_client(outgoing) as http:
+    async with HttpClient(outgoing) as http:
         return await fetch(http, "GET", url, {}, max_bytes=1000)
 
 
@@ -75,7 +75,7 @@ async def test_a_certificate_that_does_not_hold_for_the_host_is_refused(
 
 @requirement("UP-27")
 async def test_a_server_that_does_not_speak_tls_is_not_reached() -> None:
-    async with HttpService() as service, make_http_client(Outgoing()) as http:
+    async with HttpService() as service, HttpClient(Outgoing()) as http:
         with pytest.raises(CannotConnect):
             await http.get(service.url.replace("http:", "https:"))
         assert service.seen == []
@@ -114,7 +114,7 @@ async def test_http_through_a_proxy_names_the_whole_url_as_it_was_written() -> N
     async with (
         RawServer(HELLO, HELLO).running(host="api.test") as server,
         HttpProxy().running() as proxy,
-        make_http_client(through(proxy)) as http,
+        HttpClient(through(proxy)) as http,
     ):
         for _ in range(2):
             reply = await fetch(http, "POST", server.url + "&b=%2e%2E", {}, b"abc", max_bytes=1000)
@@ -133,7 +133,7 @@ async def test_https_through_a_proxy_is_a_tunnel_that_hides_the_request(tmp_path
     async with (
         RawServer(HELLO, HELLO).running(serving, host="api.test") as server,
         HttpProxy().running() as proxy,
-        make_http_client(through(proxy, str(authority.ca_file))) as http,
+        HttpClient(through(proxy, str(authority.ca_file))) as http,
     ):
         for _ in range(2):
             reply = await fetch(http, "GET", server.url, {"Authorization": "secret"}, max_bytes=1000)

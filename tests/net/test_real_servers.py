@@ -15,7 +15,7 @@ from tests.support.debian import debian_program
 from tests.support.ports import free_port
 from tests.support.requirement import requirement
 from tests.support.until import until
-from wicketgate.net import NoAnswer, Outgoing, body_of, fetch, make_http_client
+from wicketgate.net import HttpClient, NoAnswer, Outgoing, body_of, fetch
 from wicketgate.net.outgoing import CannotConnect
 
 BIG = bytes(range(256)) * 4_096
@@ -159,7 +159,7 @@ async def server(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
 
 
 async def test_a_real_server_is_understood(server: str) -> None:
-    async with asyncio.timeout(30), make_http_client(Outgoing()) as http:
+    async with asyncio.timeout(30), HttpClient(Outgoing()) as http:
         for _ in range(2):  # over the kept connection too
             # Bodies in both directions.
             reply = await fetch(http, "POST", f"{server}/sum", {}, BIG, max_bytes=1000)
@@ -191,7 +191,7 @@ async def test_a_real_server_is_understood(server: str) -> None:
 
 
 async def test_a_server_that_was_stopped_is_told_apart_from_one_that_took_a_request(tmp_path: Path) -> None:
-    async with asyncio.timeout(30), make_http_client(Outgoing()) as http:
+    async with asyncio.timeout(30), HttpClient(Outgoing()) as http:
         async with node_server(tmp_path) as url:
             assert (await http.get(f"{url}/none")).status_code == 204
         with pytest.raises(CannotConnect):
@@ -199,14 +199,14 @@ async def test_a_server_that_was_stopped_is_told_apart_from_one_that_took_a_requ
 
 
 async def test_a_request_that_nginx_finds_too_large_is_answered(tmp_path: Path) -> None:
-    async with asyncio.timeout(30), nginx_server(tmp_path) as url, make_http_client(Outgoing()) as http:
+    async with asyncio.timeout(30), nginx_server(tmp_path) as url, HttpClient(Outgoing()) as http:
         assert (await http.post(f"{url}/sum", content=bytes(8 << 20))).status_code == 413
         assert (await http.post(f"{url}/sum", content=b"")).status_code == 200
 
 
 @requirement("UP-42")
 async def test_a_kept_connection_that_uvicorn_closes_after_a_second_is_replaced(tmp_path: Path) -> None:
-    async with asyncio.timeout(30), uvicorn_server(tmp_path) as url, make_http_client(Outgoing(), idle_s=60) as http:
+    async with asyncio.timeout(30), uvicorn_server(tmp_path) as url, HttpClient(Outgoing(), idle_s=60) as http:
         for pause_s in (0.98, 1.02):
             assert (await http.get(f"{url}/none")).status_code == 204
             await asyncio.sleep(pause_s)  # about as long as uvicorn keeps a connection

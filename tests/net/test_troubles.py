@@ -16,7 +16,7 @@ from tests.support.certificates import Authority
 from tests.support.http_service import HttpService
 from tests.support.proxy import HttpProxy
 from tests.support.requirement import requirement
-from wicketgate.net import NeverSent, Outgoing, fetch, make_http_client
+from wicketgate.net import HttpClient, NeverSent, Outgoing, fetch
 from wicketgate.net.outgoing import shown_origin, trouble_of, wants_tls
 
 BOUND_S = 20.0
@@ -179,7 +179,7 @@ async def socks_proxy(folder: Path) -> AsyncIterator[tuple[str, Outgoing]]:
     ],
 )
 async def test_each_trouble_has_its_phrase_and_its_mend(tmp_path: Path, peer: Peer, why: str, mend: str) -> None:
-    async with asyncio.timeout(BOUND_S), peer(tmp_path) as (origin, outgoing), make_http_client(outgoing) as http:
+    async with asyncio.timeout(BOUND_S), peer(tmp_path) as (origin, outgoing), HttpClient(outgoing) as http:
         url = origin.replace("://", "://user:pass@") + "/private/path?key=hidden"
         with pytest.raises(httpx.RequestError) as caught:
             await fetch(http, "POST", url, {}, b"{}", max_bytes=1000)
@@ -202,7 +202,7 @@ async def test_a_port_that_says_nothing_is_told_as_a_timeout() -> None:
         client.setblocking(False)
         client.connect_ex(listener.getsockname())
         waiting.append(client)
-    async with make_http_client(Outgoing(), timeout=httpx.Timeout(0.05)) as http:
+    async with HttpClient(Outgoing(), timeout=httpx.Timeout(0.05)) as http:
         with pytest.raises(NeverSent) as caught:
             await http.get(url)
     for each in (*waiting, listener):

@@ -19,7 +19,7 @@ from wicketgate.access.identity import HashedKey, KeyRing
 from wicketgate.access.issuers import Issuers
 from wicketgate.access.resources import Resources
 from wicketgate.engine.limits import Drain
-from wicketgate.net import Outgoing, make_http_client
+from wicketgate.net import HttpClient, Outgoing
 
 
 class _Started:
@@ -29,7 +29,7 @@ class _Started:
 
 def front(app: ASGIApp, *, keys: Sequence[HashedKey] = (), local_only: bool = False, pace: Pace | None = None) -> Front:
     clock = Clock(0.0)
-    issuers = Issuers(lambda: make_http_client(Outgoing()), clock, clock)
+    issuers = Issuers(lambda: HttpClient(Outgoing()), clock, clock)
     authenticator = Authenticator(KeyRing(keys, clock), issuers, Resources("", (), ""))
     return Front(
         app,

@@ -18,7 +18,7 @@ from wicketgate.fleet.member import Member, UpstreamLimits
 from wicketgate.fleet.server_log import ServerLog, ServerLogs
 from wicketgate.fleet.turns import Turns
 from wicketgate.login.user_credentials import UserCredentials
-from wicketgate.net import Credentials, Outgoing, make_http_client, origin
+from wicketgate.net import Credentials, HttpClient, Outgoing, origin
 from wicketgate.net.outgoing import shown_origin
 from wicketgate.ports import Upstream
 from wicketgate.tools import ToolRegistry
@@ -196,7 +196,7 @@ class UpstreamMaker:
         )
 
     def _of_openapi(self, settings: UpstreamSettings, secrets: KnownSecrets) -> Upstream:
-        http = make_http_client(self.outgoing)
+        http = HttpClient(self.outgoing)
         headers, credentials = revealed(settings.headers), self._credentials(settings, secrets)
         from wicketgate.upstreams.openapi.upstream import (
             DocumentSource,

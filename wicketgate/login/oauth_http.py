@@ -16,7 +16,7 @@ import httpx
 from wicketgate.login.discovery import is_web_url
 from wicketgate.login.steps import Answer, Distrusted, IssuerAway, NotOffered, Request, Steps, T
 from wicketgate.net.challenge import Refusal, refusal_of
-from wicketgate.net.client import fetch, make_http_client, origin
+from wicketgate.net.client import HttpClient, fetch, origin
 from wicketgate.net.guard import Guard, is_loopback
 from wicketgate.net.outgoing import (
     SPEAKS_TLS,
@@ -93,7 +93,7 @@ class Carrier:
 
     async def _once(self, request: Request, url: str) -> tuple[Answer, str | None]:
         # A connection of its own: hours lie between two tokens.
-        async with make_http_client(self._rules_for(url)) as http:
+        async with HttpClient(self._rules_for(url)) as http:
             reply = await fetch(http, request.method, url, request.headers, request.body or None, max_bytes=_MAX_BYTES)
         location = reply.headers.get("location")
         onward = urljoin(url, location) if location and reply.status in _REDIRECTS else None
@@ -111,7 +111,7 @@ class Carrier:
         ping = b'{"jsonrpc":"2.0","id":1,"method":"ping"}'
         kinds = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
         try:
-            async with asyncio.timeout(_TOKEN_S), make_http_client(self._rules_for(url)) as http:
+            async with asyncio.timeout(_TOKEN_S), HttpClient(self._rules_for(url)) as http:
                 reply = await fetch(http, "POST", url, kinds, ping, max_bytes=_MAX_BYTES, unread=_is_stream)
         except httpx.RequestError as error:
             raise IssuerAway(self._told(trouble_of(error), url)) from None

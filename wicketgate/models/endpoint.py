@@ -19,7 +19,7 @@ from wicketgate.log_text import HEADER, Redactor, is_correlation_id
 from wicketgate.models.failures import FailureKind, classify, failure, retry_after_s
 from wicketgate.models.provider import ModelEvent, ModelRequest, TakeText
 from wicketgate.models.turn_reading import TurnReading
-from wicketgate.net import NeverSent, NoAnswer, Outgoing, Target, body_of, make_http_client
+from wicketgate.net import HttpClient, NeverSent, NoAnswer, Outgoing, Target, body_of
 from wicketgate.net.outgoing import SPEAKS_TLS, NotHttp, trouble_of, wants_tls
 from wicketgate.tracing import TRACEPARENT
 
@@ -88,7 +88,7 @@ class ModelEndpoint:
             raise ConfigError(
                 "model.base_url must be an http or https URL, such as https://api.openai.com/v1"
             ) from None
-        self._transport = make_http_client(address.outgoing, idle_s=_IDLE_S).transport
+        self._transport = HttpClient(address.outgoing, idle_s=_IDLE_S).transport
 
     async def aclose(self) -> None:
         """Close the connections. Open streams break off."""

@@ -1,4 +1,4 @@
-"""The one factory of HTTP clients, and the rules of outgoing requests: redirects, 401, cookies
+"""The one HTTP client, and the rules of outgoing requests: redirects, 401, cookies
 (UP-22, UP-23, UP-41)."""
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -46,17 +46,28 @@ class Credentials(Protocol):
 
 
 class HttpClient(httpx.AsyncClient):
-    """httpx's client without cookies, redirects, netrc or a proxy that the transport does not know of.
+    """httpx's client with a pool of its own, which its owner closes; without cookies, redirects, netrc or a proxy that
+    the transport does not know of. Without *timeout* only connecting has a bound.
 
-    ``transport.send`` is the cheaper way for many requests to one URL.
+    ``transport.send`` is the cheaper way for many requests to one URL. Raises httpx.InvalidURL for a *base_url* that is
+    none.
     """
 
-    def __init__(self, transport: Transport, headers: Mapping[str, str], timeout: httpx.Timeout, base_url: str) -> None:
+    def __init__(
+        self,
+        outgoing: Outgoing,
+        *,
+        headers: Mapping[str, str] | None = None,
+        timeout: httpx.Timeout | None = None,
+        base_url: str = "",
+        idle_s: float = IDLE_S,
+    ) -> None:
+        self.transport = Transport(outgoing, idle_s)
         own = {"accept": "*/*", "accept-encoding": "identity", "user-agent": "wicketgate"}
         super().__init__(
-            transport=transport,
-            headers={**own, **{name.lower(): value for name, value in headers.items()}},
-            timeout=timeout,
+            transport=self.transport,
+            headers={**own, **{name.lower(): value for name, value in (headers or {}).items()}},
+            timeout=timeout or httpx.Timeout(None, connect=CONNECT_S),
             base_url=base_url,
             # None is kept: a gate's callers would share it.
             cookies=CookieJar(DefaultCookiePolicy(allowed_domains=())),
@@ -65,24 +76,6 @@ class HttpClient(httpx.AsyncClient):
         )
         # Keeping a connection is what HTTP/1.1 does anyway.
         del self.headers["connection"]
-        self.transport = transport
-
-
-def make_http_client(
-    outgoing: Outgoing,
-    *,
-    headers: Mapping[str, str] | None = None,
-    timeout: httpx.Timeout | None = None,
-    base_url: str = "",
-    idle_s: float = IDLE_S,
-) -> HttpClient:
-    """A client with a pool of its own; its owner closes it. Without *timeout* only connecting has a bound.
-
-    Raises httpx.InvalidURL for a *base_url* that is none.
-    """
-    return HttpClient(
-        Transport(outgoing, idle_s), headers or {}, timeout or httpx.Timeout(None, connect=CONNECT_S), base_url
-    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,11 +12,11 @@ from tests.support.process import outcome, program
 from tests.support.requirement import requirement
 from tests.support.service import running_service
 from tests.support.wire_client import WireClient
-from wicketgate.net import Outgoing, fetch, make_http_client
+from wicketgate.net import HttpClient, Outgoing, fetch
 
 
 async def get(url: str) -> tuple[int, str]:
-    async with make_http_client(Outgoing()) as http:
+    async with HttpClient(Outgoing()) as http:
         reply = await fetch(http, "GET", url, {}, max_bytes=10_000)
     return reply.status, reply.headers.get("location", "")
 

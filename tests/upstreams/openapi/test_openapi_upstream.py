@@ -23,7 +23,7 @@ from tests.support.requirement import requirement
 from wicketgate.access.identity import Identity
 from wicketgate.errors import ArgsInvalid, UpstreamError, UpstreamLost, UpstreamTimeout, UpstreamUnavailable
 from wicketgate.fleet.member import Member
-from wicketgate.net import Credentials, HttpClient, Outgoing, make_http_client
+from wicketgate.net import Credentials, HttpClient, Outgoing
 from wicketgate.ports import CallContext, UpstreamStatus
 from wicketgate.results.envelope import mcp_result_to_envelope
 from wicketgate.upstreams.openapi.upstream import DocumentSource, FileSource, OpenApiUpstream, ServiceAccess, UrlSource
@@ -88,7 +88,7 @@ def make(
     return OpenApiUpstream(
         "shop",
         Fixed(source) if isinstance(source, bytes) else source,
-        http or make_http_client(Outgoing()),
+        http or HttpClient(Outgoing()),
         ServiceAccess(base_url, headers or {}, credentials, max_answer_bytes, follow_redirects, query or {}),
         connect_timeout_s=5,
         jitter=random.random,
@@ -445,7 +445,7 @@ async def test_a_document_over_http_is_asked_for_again_with_its_etag() -> None:
         return Reply(current[0], headers={"etag": tag})
 
     async with HttpService(answer) as service:
-        http = make_http_client(Outgoing())
+        http = HttpClient(Outgoing())
         source = Watched(by_url(service, http))
         upstream = make(source, http=http)
         async with supervised(upstream) as changes:
@@ -462,7 +462,7 @@ async def test_a_document_over_http_is_asked_for_again_with_its_etag() -> None:
 async def test_nothing_is_read_but_the_document_itself() -> None:
     paths = {"/a": {"get": {"operationId": "a"}}, "/b": {"get": {"$ref": "paths/b.yaml"}}}
     async with HttpService(lambda seen: Reply(document(paths=paths))) as service:
-        http = make_http_client(Outgoing())
+        http = HttpClient(Outgoing())
         upstream = make(by_url(service, http), http=http)
         async with supervised(upstream):
             assert await names(upstream) == ["a"]
@@ -477,7 +477,7 @@ async def test_a_document_may_need_a_credential_that_is_renewed() -> None:
         return Reply(document("a")) if seen.headers["authorization"] == "Bearer t1" else Reply(status=401)
 
     async with HttpService(answer) as service:
-        http = make_http_client(Outgoing())
+        http = HttpClient(Outgoing())
         upstream = make(by_url(service, http, Tokens()), http=http)
         async with supervised(upstream):
             assert await names(upstream) == ["a"]
@@ -485,7 +485,7 @@ async def test_a_document_may_need_a_credential_that_is_renewed() -> None:
 
 async def test_a_server_of_documents_that_comes_late_is_found() -> None:
     port = free_port()
-    http = make_http_client(Outgoing())
+    http = HttpClient(Outgoing())
     source = Watched(UrlSource(f"http://127.0.0.1:{port}/x", http, {}, None))
     upstream = make(source, http=http)
     async with supervised(upstream, ready=False) as changes:
@@ -579,7 +579,7 @@ async def test_a_document_that_does_not_come_is_told_with_its_mend(
     async with HttpService(lambda _: reply or Reply()) as service, AsyncExitStack() as stack:
         if reply is None:
             await service.__aexit__(None, None, None)
-        http = make_http_client(Outgoing())
+        http = HttpClient(Outgoing())
         source = Watched(UrlSource(f"{service.url}/private?key=hidden", http, {}, None))
         upstream = OpenApiUpstream(
             "shop",

@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx
 
-from wicketgate.net import Credentials, HttpClient, Outgoing, make_http_client
+from wicketgate.net import Credentials, HttpClient, Outgoing
 from wicketgate.net.outgoing import SPEAKS_TLS, wants_tls
 from wicketgate.upstreams.mcp import wire
 from wicketgate.upstreams.mcp.call import (
@@ -80,7 +80,7 @@ async def http_transport(
 
     @asynccontextmanager
     async def session(lost: Lost) -> AsyncGenerator[Connection, None]:
-        http = make_http_client(outgoing)
+        http = HttpClient(outgoing)
         endpoint = Endpoint(http, url, headers, credentials)
         connection = _StreamableHttp(name, http, endpoint, lost, session, max_answer_bytes)
         try:

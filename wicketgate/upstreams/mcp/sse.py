@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager, closing, suppress
 from typing import Any
 
 from wicketgate.answer_room import AnswerHold
-from wicketgate.net import Credentials, HttpClient, Outgoing, make_http_client
+from wicketgate.net import Credentials, HttpClient, Outgoing
 from wicketgate.upstreams.mcp import wire
 from wicketgate.upstreams.mcp.call import CONNECTION_LOST, Call, Gone, Malformed, OutgoingRequest, no_mcp
 from wicketgate.upstreams.mcp.client import Connection, Lost
@@ -28,7 +28,7 @@ async def sse_transport(
     max_answer_bytes: int = MAX_MESSAGE_BYTES,
 ) -> AsyncGenerator[Connection, None]:
     """Talk to the server whose stream is at *url*, with *headers* on every request. Raises Gone and Malformed."""
-    connection = _Sse(name, make_http_client(outgoing), lost, max_answer_bytes)
+    connection = _Sse(name, HttpClient(outgoing), lost, max_answer_bytes)
     try:
         await connection.open(url, headers, credentials)
         yield connection
