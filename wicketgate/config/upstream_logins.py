@@ -19,7 +19,6 @@ from wicketgate.login.client import LoginClient, LoginPlan
 from wicketgate.login.exchanged import (
     Exchange,
     ExchangedCredentials,
-    GateClient,
     IdJagExchange,
     IdTokens,
     TokenExchange,
@@ -29,6 +28,7 @@ from wicketgate.login.kept_login import LoginFile, LoginSource, login_folder
 from wicketgate.login.login_flow import OnExchange
 from wicketgate.login.oauth_http import Carrier
 from wicketgate.login.registrar import AuthMethod, GivenClient
+from wicketgate.login.token_endpoint import Client
 from wicketgate.net import Outgoing
 
 if TYPE_CHECKING:
@@ -117,12 +117,13 @@ def _exchange_of(
     oauth = _oauth(settings)
     given = oauth.exchange
     assert given is not None
-    own = GateClient(
+    own = Client(
+        "",
+        given.token_url,
         given.client_id,
         _METHODS[given.auth_method],
         _revealed(given.client_secret),
         _signer(given.private_key, given.client_id, given.key_id),
-        given.token_url,
     )
 
     def carrier(issuer: str) -> Carrier:
@@ -139,7 +140,7 @@ def _exchange_of(
             " here; the first upstream with it takes effect after a restart"
         )
     method = _METHODS[oauth.auth_method or "basic"]
-    there = GateClient(oauth.client_id, method, _revealed(oauth.client_secret), _assertion(oauth))
+    there = Client("", "", oauth.client_id, method, _revealed(oauth.client_secret), _assertion(oauth))
     return IdJagExchange(
         own, oauth.issuer, there, id_tokens, carrier, now, resource=resource or _resource(settings.url), scopes=scopes
     )

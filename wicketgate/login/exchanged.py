@@ -20,7 +20,6 @@ from wicketgate.login import token_endpoint
 from wicketgate.login.discovery import issuer_of
 from wicketgate.login.login_flow import ExchangeEvent, ExchangeOutcome, OnExchange
 from wicketgate.login.oauth_http import Carrier
-from wicketgate.login.registrar import AuthMethod
 from wicketgate.login.steps import Declined, Distrusted, GrantInvalid, IssuerAway, LoginFailure, NeedsLogin, Refused
 from wicketgate.login.token_endpoint import Client, Tokens
 from wicketgate.login.user_credentials import GrantName
@@ -43,27 +42,17 @@ _REFUSED = "This server refuses the token that the caller's issuer gave for it."
 _OVER = "The token for this server has ended; try again."
 
 
-@dataclass(frozen=True, slots=True)
-class GateClient:
-    """The gate as a client that is registered at one issuer. *assertion* signs for ``private_key_jwt``."""
-
-    client_id: str
-    auth_method: AuthMethod
-    client_secret: str = field(default="", repr=False)
-    assertion: Callable[[str], str] | None = field(default=None, repr=False)
-    token_url: str = ""
-    """Empty for the token endpoint that the issuer's own metadata names."""
-
-    async def at(self, issuer: str, carrier: Carrier) -> Client:
-        """Raises LoginFailure."""
-        endpoint = self.token_url or (await carrier.run(issuer_of(issuer))).token_endpoint
-        return Client(issuer, endpoint, self.client_id, self.auth_method, self.client_secret, self.assertion)
-
-
 Exchange = Callable[[str, str, str], Awaitable[Tokens]]
 """One way to a token for one tool server. Gets the URL of an issuer, an actor and the access token that the issuer gave
 it, and returns a token for the actor. Raises LoginFailure; NeedsLogin where the caller has first to log in with a
 browser."""
+
+
+async def _at(client: Client, issuer: str, carrier: Carrier) -> Client:
+    """The client at *issuer*; without a token endpoint at the one that the issuer's own metadata names. Raises
+    LoginFailure."""
+    endpoint = client.token_endpoint or (await carrier.run(issuer_of(issuer))).token_endpoint
+    return replace(client, issuer=issuer, token_endpoint=endpoint)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +61,7 @@ class TokenExchange:
     8693). Without *resource* and *audience* the issuer decides what the token is for. *carrier* makes what carries
     requests to the issuer with a URL. *now* is the time of day."""
 
-    client: GateClient
+    client: Client
     carrier: Callable[[str], Carrier]
     now: Callable[[], float]
     audience: str
@@ -81,7 +70,7 @@ class TokenExchange:
 
     async def __call__(self, issuer: str, actor: str, subject: str) -> Tokens:
         carrier = self.carrier(issuer)
-        client = await self.client.at(issuer, carrier)
+        client = await _at(self.client, issuer, carrier)
         steps = token_endpoint.exchange(
             client, subject, audience=self.audience, scopes=self.scopes, resource=self.resource, now=self.now()
         )
@@ -106,9 +95,9 @@ class IdJagExchange:
     *client*; with it a token from *server_issuer*, the issuer of the tool server, where the gate is *server_client*.
     *carrier* makes what carries requests to the issuer with a URL. *now* is the time of day."""
 
-    client: GateClient
+    client: Client
     server_issuer: str
-    server_client: GateClient
+    server_client: Client
     id_tokens: IdTokens
     carrier: Callable[[str], Carrier]
     now: Callable[[], float]
@@ -120,7 +109,7 @@ class IdJagExchange:
         if id_token is None:
             raise NeedsLogin("the caller has not logged in with a browser, so there is no ID token to exchange")
         carrier = self.carrier(issuer)
-        client = await self.client.at(issuer, carrier)
+        client = await _at(self.client, issuer, carrier)
         leg = token_endpoint.id_jag(
             client,
             id_token,
@@ -133,7 +122,7 @@ class IdJagExchange:
         if assertion in (id_token, subject):
             raise Distrusted("the issuer gave back a token of the caller in place of an assertion")
         carrier = self.carrier(self.server_issuer)
-        there = await self.server_client.at(self.server_issuer, carrier)
+        there = await _at(self.server_client, self.server_issuer, carrier)
         steps = token_endpoint.jwt_bearer(there, assertion, scopes=self.scopes, resource=self.resource, now=self.now())
         return await carrier.run(steps)
 
