@@ -31,7 +31,7 @@ from wicketgate.access.key_sets import DEADLINE_S, MAX_BYTES, IssuerAway, KeySet
 from wicketgate.access.signed_headers import TrustedGateway
 from wicketgate.net import HttpClient, fetch
 from wicketgate.net.addresses import network_of
-from wicketgate.net.outgoing import TOO_SLOW, trouble_of
+from wicketgate.net.outgoing import trouble_of
 from wicketgate.results.bulk import read_object
 
 _MOST_AT_ONCE = 16
@@ -69,7 +69,7 @@ class Introspector:
             async with asyncio.timeout(DEADLINE_S), share, self._places:
                 claims = await self._ask(token)
         except (httpx.RequestError, TimeoutError) as error:
-            trouble = trouble_of(error) if isinstance(error, httpx.RequestError) else TOO_SLOW
+            trouble = trouble_of(error)
             self.trouble = trouble.told(self._url or self._issuer.url, "auth.issuers")
             raise IssuerAway(self.trouble) from None
         except IssuerAway as away:

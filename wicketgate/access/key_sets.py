@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import httpx
 
 from wicketgate.net import HttpClient, fetch
-from wicketgate.net.outgoing import TOO_SLOW, trouble_of
+from wicketgate.net.outgoing import trouble_of
 
 if TYPE_CHECKING:
     from joserfc.jwk import Key
@@ -58,7 +58,7 @@ async def fetch_json(http: HttpClient, url: str) -> Mapping[str, Any] | None:
         async with asyncio.timeout(DEADLINE_S):
             reply = await fetch(http, "GET", url, {"accept": "application/json"}, max_bytes=MAX_BYTES, hops=2)
     except (httpx.RequestError, TimeoutError) as error:
-        trouble = trouble_of(error) if isinstance(error, httpx.RequestError) else TOO_SLOW
+        trouble = trouble_of(error)
         raise IssuerAway(trouble.told(url, "auth.issuers")) from None
     if 400 <= reply.status < 500 and reply.status not in (408, 429):
         return None

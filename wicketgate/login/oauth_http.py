@@ -20,7 +20,6 @@ from wicketgate.net.client import HttpClient, fetch, origin
 from wicketgate.net.guard import Guard, is_loopback
 from wicketgate.net.outgoing import (
     SPEAKS_TLS,
-    TOO_SLOW,
     AddressRefused,
     Outgoing,
     Trouble,
@@ -85,10 +84,8 @@ class Carrier:
                 f"{shown_origin(url)} was named, which is not at a public address: if it is yours, name its host in "
                 "oauth.private_hosts"
             ) from None
-        except httpx.RequestError as error:
+        except (httpx.RequestError, TimeoutError) as error:
             raise IssuerAway(self._told(trouble_of(error), url)) from None
-        except TimeoutError:
-            raise IssuerAway(self._told(TOO_SLOW, url)) from None
         raise Distrusted(f"{shown_origin(request.url)} redirects again and again")
 
     async def _once(self, request: Request, url: str) -> tuple[Answer, str | None]:
@@ -113,10 +110,8 @@ class Carrier:
         try:
             async with asyncio.timeout(_TOKEN_S), HttpClient(self._rules_for(url)) as http:
                 reply = await fetch(http, "POST", url, kinds, ping, max_bytes=_MAX_BYTES, unread=_is_stream)
-        except httpx.RequestError as error:
+        except (httpx.RequestError, TimeoutError) as error:
             raise IssuerAway(self._told(trouble_of(error), url)) from None
-        except TimeoutError:
-            raise IssuerAway(self._told(TOO_SLOW, url)) from None
         return refusal_of(reply.status, reply.headers)
 
     def _told(self, trouble: Trouble, url: str) -> str:

@@ -14,16 +14,15 @@ from typing import Any, TypeVar, cast
 from wicketgate.net.connection import MAX_HEAD_BYTES, HttpConnection
 from wicketgate.net.guard import Guard
 from wicketgate.net.outgoing import (
+    NO_CA,
     AddressRefused,
     CannotConnect,
-    CertificateRefused,
     ConnectTimedOut,
     Origin,
     Outgoing,
     Proxy,
     ProxyFailed,
     Trouble,
-    TrustUnreadable,
     trouble_of,
 )
 
@@ -69,7 +68,7 @@ async def connect(route: Route, outgoing: Outgoing, timeout_s: float | None) -> 
     except CannotConnect:
         raise
     except (OSError, ValueError) as error:  # ValueError: a name that is none
-        raise CannotConnect.because(error) from error
+        raise CannotConnect(f"{type(error).__name__}: {error}", trouble_of(error)) from error
 
 
 async def _connected(route: Route, outgoing: Outgoing) -> HttpConnection:
@@ -119,13 +118,11 @@ async def _trust(outgoing: Outgoing) -> ssl.SSLContext:
     try:
         return await outgoing.tls()
     except OSError as error:
-        raise TrustUnreadable(f"{type(error).__name__}: {error}") from error
+        raise CannotConnect(f"{type(error).__name__}: {error}", NO_CA) from error
 
 
-def _refused(error: ssl.SSLCertVerificationError) -> CertificateRefused:
-    failure = CertificateRefused(f"the certificate is not trusted: {error.verify_message}")
-    failure.trouble = trouble_of(error)
-    return failure
+def _refused(error: ssl.SSLCertVerificationError) -> CannotConnect:
+    return CannotConnect(f"the certificate is not trusted: {error.verify_message}", trouble_of(error))
 
 
 def _of_proxy(proxy: Proxy, trouble: Trouble) -> str:
@@ -214,7 +211,7 @@ async def _addresses(host: str, port: int, guard: Guard | None) -> Sequence[Addr
         return found
     allowed = [row for row in found if guard.allows_address(host, str(row[4][0]))]
     if found and not allowed:
-        raise AddressRefused("no address of the host is a public one")
+        raise AddressRefused
     return allowed
 
 

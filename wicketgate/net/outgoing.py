@@ -76,7 +76,7 @@ _NO_ROUTE = Trouble(
     "there is no route to it",
     "look at the network of this machine; is a proxy needed (HTTPS_PROXY), or the host wrong?",
 )
-TOO_SLOW = Trouble(
+_TOO_SLOW = Trouble(
     "no connection could be made in time", "is a firewall between, or the host or port in {setting} wrong?"
 )
 _PLAIN = Trouble("it speaks http, not https", "write http:// in {setting}, or the port of https")
@@ -94,7 +94,7 @@ _OTHER_NAME = Trouble("its certificate is for another name", "write the host in 
 _EXPIRED = Trouble("its certificate has expired", "it has to be renewed at the server; is the clock here right?")
 _NOT_YET = Trouble("its certificate is not valid yet", "is the clock right, here and at the server?")
 _NO_FILES = Trouble("too many files are open here", "raise the limit of open files (ulimit -n)")
-_NO_CA = Trouble("its certificate cannot be checked here", "network.ca_file cannot be read, or holds no certificate")
+NO_CA = Trouble("its certificate cannot be checked here", "network.ca_file cannot be read, or holds no certificate")
 _NO_PROXY = "the proxy refused the connection"
 _NOT_PUBLIC = Trouble("it is not at a public address", "if it is yours, name its host in oauth.private_hosts")
 
@@ -113,35 +113,22 @@ class NeverSent(Exception):
 class CannotConnect(NeverSent, httpx.ConnectError):
     """No connection came about: no such name, no route, refused, or TLS failed."""
 
-    @classmethod
-    def because(cls, error: Exception) -> "CannotConnect":
-        failure = cls(f"{type(error).__name__}: {error}")
-        failure.trouble = trouble_of(error)
-        return failure
-
-
-class CertificateRefused(CannotConnect):
-    """The certificate of the server or of the proxy is not trusted."""
-
-    trouble = _UNTRUSTED
-
-
-class TrustUnreadable(CannotConnect):
-    """The certificates that are trusted cannot be read."""
-
-    trouble = _NO_CA
+    def __init__(self, text: str, trouble: Trouble = NOT_REACHED) -> None:
+        super().__init__(text)
+        self.trouble = trouble
 
 
 class AddressRefused(CannotConnect):
     """A host that was named by a stranger has no address that the guard allows."""
 
-    trouble = _NOT_PUBLIC
+    def __init__(self) -> None:
+        super().__init__("no address of the host is a public one", _NOT_PUBLIC)
 
 
 class ConnectTimedOut(NeverSent, httpx.ConnectTimeout):
     """No connection came about in time, TLS and proxy included."""
 
-    trouble = TOO_SLOW
+    trouble = _TOO_SLOW
 
 
 class ProxyFailed(NeverSent, httpx.ProxyError):
@@ -201,6 +188,8 @@ def trouble_of(error: Exception) -> Trouble:
             return SPEAKS_TLS if speaks_tls else _NOT_HTTP
         case NoAnswer():
             return _NO_ANSWER
+        case TimeoutError():
+            return _TOO_SLOW
         case OSError(errno=errno.EMFILE | errno.ENFILE):
             return _NO_FILES
         case gaierror() | UnicodeError():
