@@ -54,18 +54,11 @@ class ServerCapabilities(_Words):
     extensions: dict[str, dict[str, Any]] | None = None
 
 
-class _Implementation(_Words):
-    name: str
-    title: str | None = None
-    version: str
-
-
 class Initialized(_Words):
     """The result of ``initialize``."""
 
     protocol_version: str
     capabilities: ServerCapabilities
-    server_info: _Implementation
     instructions: str | None = None
 
 
