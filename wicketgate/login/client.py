@@ -10,7 +10,6 @@ from wicketgate.login.authorize import Pending, asked_scopes, authorization, cod
 from wicketgate.login.discovery import (
     Discovery,
     Issuer,
-    Resource,
     check_answers,
     check_endpoints,
     discover,
@@ -39,10 +38,6 @@ class LoginPlan:
     authorize_params: Mapping[str, str] = field(default_factory=dict)
     given: GivenClient | None = None
     document_url: str = ""
-
-    def resource_for(self, found: Resource) -> str:
-        """The value that is sent as ``resource``; empty if it is left out."""
-        return {"auto": found.resource, "omit": ""}.get(self.resource, self.resource)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +139,7 @@ class LoginClient:
     ) -> Pending:
         """The request for the browser. *state* is as random as the one that is made without it. Raises LoginFailure."""
         scopes = asked_scopes(found, refusal, self.plan.scopes, granted)
-        resource = self.plan.resource_for(found.resource)
+        resource = {"auto": found.resource.resource, "omit": ""}.get(self.plan.resource, self.plan.resource)
         state, verifier = state or secrets.token_urlsafe(32), secrets.token_urlsafe(32)
         return authorization(
             found.issuer,

@@ -334,7 +334,10 @@ class Exchange:
             except GatewayError as refused:
                 # The person has answered, but the call may go on no longer.
                 self._post(unanswered(question.request_id, question.method))
-                self._end_with(question.call, refused)
+                call = question.call
+                if call is not None and not call.settled:
+                    call.fail(refused)
+                    self._post({"jsonrpc": "2.0", "method": CANCELLED, "params": {"requestId": call.token}})
             else:
                 self._post(reply)
 
@@ -345,12 +348,6 @@ class Exchange:
         question.task = self.background.start(answer())
         # Not in the task itself: one that is cancelled before its first step never runs.
         question.task.add_done_callback(over)
-
-    def _end_with(self, call: Call | None, error: Exception) -> None:
-        """End *call* with *error*, at the server too."""
-        if call is not None and not call.settled:
-            call.fail(error)
-            self._post({"jsonrpc": "2.0", "method": CANCELLED, "params": {"requestId": call.token}})
 
 
 def _unheard(method: str, params: object) -> None:

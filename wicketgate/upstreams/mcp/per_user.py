@@ -176,8 +176,13 @@ class UserUpstream:
         return session
 
     async def _run(self, session: AccountSession) -> None:
+
+        def changed(_: str) -> None:
+            if self._giver == session.grant:
+                self._changed(self.name)
+
         try:
-            await session.upstream.supervise(lambda _: self._tools_changed(session))
+            await session.upstream.supervise(changed)
         except Exception:
             log.exception("%s: a session of one account failed", self.name)
         finally:
@@ -190,7 +195,8 @@ class UserUpstream:
             if self._trouble.phase == "down" or self._connections == 1:
                 self.note("ready", "")
             self._trouble = UpstreamStatus("ready", "", 0, self._trouble.report)
-            if self._may_give(session.grant):
+            giver = self._giver
+            if giver is None or giver.actor == session.grant.actor or self.now() > self._gives_until:
                 self._giver, self._gives_until = session.grant, self.now() + _GIVES_S
                 self.features.supported_by(session.upstream)
             session.opened()
@@ -206,14 +212,6 @@ class UserUpstream:
         session.failed(trouble or UpstreamUnavailable(f"{self.name} cannot be reached ({why})."))
         if not session.follows:
             self._close(session)
-
-    def _may_give(self, grant: GrantName) -> bool:
-        giver = self._giver
-        return giver is None or giver.actor == grant.actor or self.now() > self._gives_until
-
-    def _tools_changed(self, session: AccountSession) -> None:
-        if self._giver == session.grant:
-            self._changed(self.name)
 
     def _ended(self, grant: GrantName) -> None:
         """The grant has ended, or another one took its place."""

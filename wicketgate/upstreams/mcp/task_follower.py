@@ -216,7 +216,9 @@ class FollowedTask:
             except GatewayError as error:
                 if not _out_of_reach(error):
                     failures += 1
-                    if failures >= self._bounds.failures or _final(error):
+                    # A refusal that stays: there is no such task, or nothing is known of tasks.
+                    code = error.upstream_code if isinstance(error, UpstreamRefused) else 0
+                    if failures >= self._bounds.failures or code in (INVALID_PARAMS, METHOD_NOT_FOUND):
                         raise
                 pause_s = max(pause_s, _wait_wanted(error))
             if self._now() - lost_at > self._bounds.lost_s:
@@ -240,11 +242,6 @@ def _out_of_reach(error: GatewayError) -> bool:
         return True
     status = (error.details or {}).get("status")
     return isinstance(status, int) and status >= 500
-
-
-def _final(error: GatewayError) -> bool:
-    """True for a refusal that stays: there is no such task, or nothing is known of tasks."""
-    return isinstance(error, UpstreamRefused) and error.upstream_code in (INVALID_PARAMS, METHOD_NOT_FOUND)
 
 
 def _wait_wanted(error: GatewayError) -> float:

@@ -67,11 +67,8 @@ def nothing_usable(skipped: Sequence[str]) -> SourceFailed:
 class DocumentSource(Protocol):
     """The place that a document comes from. It is read again after *poll_s*; *url* is empty for a file."""
 
-    @property
-    def poll_s(self) -> float: ...
-
-    @property
-    def url(self) -> str: ...
+    poll_s: float
+    url: str
 
     async def load(self) -> bytes | None:
         """Returns the document, or None if it has not changed since the last call. The caller sets a deadline.
