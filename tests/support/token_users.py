@@ -75,6 +75,9 @@ class TokenUsers:
         had = self.tokens.get(identity.actor)
         return None if had is None else GrantName(identity.actor, had[0])
 
+    async def watch(self) -> None:
+        return
+
     async def token(self, grant: GrantName) -> str:
         await asyncio.sleep(0)
         if self.away:

@@ -214,6 +214,9 @@ class ExchangedCredentials:
     def observe(self, ended: Callable[[GrantName], None], in_use: Callable[[], Iterable[GrantName]] = tuple) -> None:
         self._observers.append(ended)
 
+    async def watch(self) -> None:
+        """Does nothing: each token is forgotten by its timer."""
+
     async def token(self, grant: GrantName) -> str:
         kept = self._kept.get(grant)
         if kept is None or kept.tokens is None or not kept.is_good(self._now()) or kept.issuer != self._issuer():

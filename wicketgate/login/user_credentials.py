@@ -46,3 +46,7 @@ class UserCredentials(Protocol):
         """Call *ended* when one of the grants *in_use* ends or gives way to a new one, at whichever process: its
         sessions are closed then. It must neither wait nor fail."""
         ...
+
+    async def watch(self) -> None:
+        """Look after the grants that are in use, until cancelled."""
+        ...

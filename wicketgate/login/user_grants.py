@@ -100,22 +100,25 @@ class UserGrants:
 
     async def watch(self) -> None:
         """Read the grants that are in use every second, until cancelled, and notify observers of ends."""
-        while True:
-            await asyncio.sleep(LOOK_S)
-            actors = list({name.actor for _, in_use in self._observers for name in in_use()})
-            for start in range(0, len(actors), _AT_ONCE):
-                some = (self._read(actor) for actor in actors[start : start + _AT_ONCE])
-                for error in await asyncio.gather(*some, return_exceptions=True):
-                    if isinstance(error, Exception) and not isinstance(error, StoreUnavailable):
-                        log.error("%s: a grant could not be checked", self._name, exc_info=error)
-            # What nobody uses is forgotten.
-            before = self._clock() - LOOK_S
-            self._known = {
-                actor: known for actor, known in self._known.items() if actor in actors or known.read_at > before
-            }
+        try:
+            while True:
+                await asyncio.sleep(LOOK_S)
+                actors = list({name.actor for _, in_use in self._observers for name in in_use()})
+                for start in range(0, len(actors), _AT_ONCE):
+                    some = (self._read(actor) for actor in actors[start : start + _AT_ONCE])
+                    for error in await asyncio.gather(*some, return_exceptions=True):
+                        if isinstance(error, Exception) and not isinstance(error, StoreUnavailable):
+                            log.error("%s: a grant could not be checked", self._name, exc_info=error)
+                # What nobody uses is forgotten.
+                before = self._clock() - LOOK_S
+                self._known = {
+                    actor: known for actor, known in self._known.items() if actor in actors or known.read_at > before
+                }
+        finally:
+            await self.aclose()
 
     async def aclose(self) -> None:
-        """Wait for refreshes that are under way."""
+        """Wait for refreshes that are under way, for some seconds."""
         await self._refresher.aclose()
 
     async def authorization(self, name: GrantName) -> Grant:
@@ -274,7 +277,7 @@ class SharedGrant:
             raise self._needed() from None
 
     async def aclose(self) -> None:
-        """Does nothing: a refresh that is under way has others who wait for it."""
+        await self._grants.aclose()
 
     def _needed(self) -> LoginNeeded:
         return LoginNeeded(f"{self._name} cannot be called: it needs a login by its operator.", self._how)

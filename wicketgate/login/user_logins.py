@@ -21,7 +21,7 @@ from wicketgate.login.server_login import Registrations, ServerLogin
 from wicketgate.login.steps import Declined, LoginFailure, NotOffered
 from wicketgate.login.user_grants import Connect as Offer
 from wicketgate.login.user_grants import UserGrants
-from wicketgate.task_end import end_tasks, hold
+from wicketgate.task_end import end_tasks
 
 log = logging.getLogger("wicketgate.login")
 
@@ -38,7 +38,6 @@ class _Server:
     login: ServerLogin
     grants: UserGrants
     shared: bool
-    watching: "asyncio.Task[None] | None" = None
 
 
 @dataclass(eq=False, repr=False)
@@ -64,8 +63,6 @@ class UserLogins:
         self._registrations = Registrations(self.rows)
         self._servers: dict[str, _Server] = {}
         self._at_issuers: set[str] = set()
-        self._running = False
-        self._watching: set[asyncio.Task[None]] = set()
         self._finishing: set[asyncio.Task[Login]] = set()
 
     @property
@@ -110,13 +107,8 @@ class UserLogins:
             return Bond(login.url, self._issuer_of(actor))
 
         grants = UserGrants(name, self.grants, login.refresh, connect, self._clock, bond, shared=shared, count=count)
-        made = _Server(login, grants, shared)
-        former, self._servers[name] = self._servers.get(name), made
-        if former is not None and former.watching is not None:
-            former.watching.cancel()
-        if self._running:
-            self._watch(made)
-        return made.grants
+        self._servers[name] = _Server(login, grants, shared)
+        return grants
 
     def at_issuer(self, name: str) -> Connect:
         """Return what offers a login for the server *name* to callers who need only one at their own issuer."""
@@ -131,9 +123,7 @@ class UserLogins:
         """Forget the ways to the servers that are not among *names*; what was granted there stays kept."""
         names = frozenset(names)
         for name in self._servers.keys() - names:
-            watching = self._servers.pop(name).watching
-            if watching is not None:
-                watching.cancel()
+            del self._servers[name]
         self._at_issuers &= names
 
     @property
@@ -158,21 +148,13 @@ class UserLogins:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Grants are looked after while the context is open."""
-        self._running = True
-        for server in self._servers.values():
-            self._watch(server)
+        """At its end logins that have come back are kept, within some seconds."""
         try:
             yield
         finally:
-            self._running = False
             if self._finishing:
                 await asyncio.wait(self._finishing, timeout=_CLOSE_S)
                 await end_tasks(*self._finishing)
-            for task in self._watching:
-                task.cancel()
-            if self._watching:
-                await asyncio.wait(self._watching)
 
     async def offer(self, actor: str, name: str, scopes: frozenset[str] = frozenset()) -> ConnectRequired:
         """Offer *actor* a login at *name*. Raises RateLimited and StoreUnavailable."""
@@ -278,14 +260,3 @@ class UserLogins:
                 log.warning("%s: a grant was removed here, but perhaps not at its issuer: %s", name, why)
                 self._report(GrantEvent("left", grant.actor, name, grant.issuer, by))
         return ended
-
-    def _watch(self, server: _Server) -> None:
-        task = asyncio.create_task(_looked_after(server.grants), name="grants in use")
-        server.watching = hold(task, self._watching)
-
-
-async def _looked_after(grants: UserGrants) -> None:
-    try:
-        await grants.watch()
-    finally:
-        await grants.aclose()

@@ -99,6 +99,7 @@ class UserUpstream:
             self._users.observe(self._ended, lambda: self._sessions)
         self._changed = changed
         async with asyncio.TaskGroup() as self._group:
+            self._group.create_task(self._users.watch(), name="grants in use")
             try:
                 await asyncio.Event().wait()
             finally:
