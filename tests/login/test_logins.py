@@ -85,9 +85,9 @@ async def test_a_login_goes_from_its_offer_to_a_grant(logins: Logins) -> None:
     assert login.agreement.state not in login.flow
     back = await logins.come_back(login.agreement.state, ANN, ISSUER, BACK)
     assert back.agreement == replace(login.agreement, state="")
-    done = await logins.granted(back, 7)
+    done = await logins.end(back, "granted", number=7)
     assert (done.state, done.number, done.agreement) == ("granted", 7, None)
-    assert await refusal(logins.failed(back, "late")) == "over"
+    assert await refusal(logins.end(back, "failed", "late")) == "over"
     assert (await logins.offer("ann", "linear", NONE)).flow != login.flow
 
 
@@ -145,7 +145,7 @@ async def test_what_anybody_else_does_leaves_a_login_as_it_is(logins: Logins) ->
     ):
         assert await refusal(logins.come_back(state, session, ISSUER, BACK)) == reason
     assert await logins.find(opened.flow) == agreed
-    assert await refusal(logins.granted(agreed, 1)) == "over"
+    assert await refusal(logins.end(agreed, "granted", number=1)) == "over"
 
 
 @requirement("ACCESS-163")
@@ -234,7 +234,7 @@ async def test_those_who_wait_are_woken_at_every_process(two: tuple[Logins, Logi
         await there.decline(login.flow, ANN, login.csrf)
     else:
         back = await there.come_back(state_of(login), ANN, ISSUER, BACK)
-        await (there.granted(back, 7) if how == "granted" else there.failed(back, "no token"))
+        await (there.end(back, "granted", number=7) if how == "granted" else there.end(back, "failed", "no token"))
     async with asyncio.timeout(BOUND_S):
         assert set(await asyncio.gather(*waiting)) == {how}
     assert here._waiting == there._waiting == {}
@@ -248,7 +248,7 @@ async def test_waiters_of_the_process_itself_do_not_wait_for_a_look(
     login = await agreed(logins)
     waiting = asyncio.create_task(logins.outcome(login.flow, 20 * BOUND_S))
     await asyncio.sleep(0)
-    await logins.declined(login, "its issuer declined")
+    await logins.end(login, "declined", "its issuer declined")
     async with asyncio.timeout(BOUND_S):
         assert await waiting == "declined"
     assert await logins.outcome("unknown", BOUND_S) == "failed"
@@ -377,7 +377,7 @@ class Attack(RuleBasedStateMachine):
     @rule()
     @precondition(lambda self: self.backs)
     def grant(self) -> None:
-        self.do(ANN, "grant", self.logins.granted(self.backs[-1], 1))
+        self.do(ANN, "grant", self.logins.end(self.backs[-1], "granted", number=1))
 
     @invariant()
     def granted_only_by_the_asker(self) -> None:

@@ -135,7 +135,6 @@ def returned(login: Login, session: BrowserSession, state: str, issuer: str | No
     """The browser came back to *redirect_uri* with *state*, which is used up, and *issuer*, if the answer names one.
     The verifier stays for the exchange. With another issuer than was asked, or at the address of
     another, the login fails. Raises LoginRefused."""
-    _of_actor(login, session)
     _of_browser(login, session)
     agreement = login.agreement
     if login.state != "agreed" or agreement is None:
@@ -166,7 +165,6 @@ def ended(login: Login, state: Literal["granted", "declined", "failed"], why: st
 
 
 def _by_form(login: Login, session: BrowserSession, csrf: str) -> None:
-    _of_actor(login, session)
     _of_browser(login, session)
     if login.state not in ("opened", "agreed"):
         raise LoginRefused("over")
@@ -180,6 +178,7 @@ def _of_actor(login: Login, session: BrowserSession) -> None:
 
 
 def _of_browser(login: Login, session: BrowserSession) -> None:
+    _of_actor(login, session)
     if login.browser != session.key:
         raise LoginRefused("other_browser")
 

@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -110,16 +111,12 @@ class Logins:
             raise LoginRefused("other_issuer")
         return login
 
-    async def granted(self, login: Login, number: int) -> Login:
-        """Note the grant *number* that came of *login*, which ``come_back`` has returned. It is kept already."""
-        return await self._step(login.flow, lambda found: ended(found, "granted", number=number))
-
-    async def declined(self, login: Login, why: str) -> Login:
-        """Note that the issuer, or the user there, declined; *why* is a fixed phrase."""
-        return await self._step(login.flow, lambda found: ended(found, "declined", why))
-
-    async def failed(self, login: Login, why: str) -> Login:
-        return await self._step(login.flow, lambda found: ended(found, "failed", why))
+    async def end(
+        self, login: Login, state: Literal["granted", "declined", "failed"], why: str = "", *, number: int = 0
+    ) -> Login:
+        """Note what has become of *login*, which ``come_back`` has returned: the grant *number*, which is kept already,
+        or *why* there is none, a fixed phrase."""
+        return await self._step(login.flow, lambda found: ended(found, state, why, number=number))
 
     async def outcome(self, flow: str, within_s: float) -> LoginOutcome:
         """Wait for the outcome, at whichever process it comes, for *within_s* at most."""
@@ -149,11 +146,7 @@ class Logins:
     def _outcome_of(self, login: Login) -> LoginOutcome:
         if login.state == "granted":
             self.heard(login)
-        match login.state:
-            case "granted" | "declined" | "failed" as ended:
-                return ended
-            case _:
-                return "waiting"
+        return login.state if login.state in ("granted", "declined", "failed") else "waiting"
 
     async def _step(self, flow: str, step: Callable[[Login], Login]) -> Login:
         for _ in range(_TRIES):

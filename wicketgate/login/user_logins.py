@@ -211,19 +211,19 @@ class UserLogins:
         # A configuration may have come in the meantime, with another server under this name.
         owner = "" if self.is_shared(login.upstream) else login.actor
         if server is None or login.agreement is None or server.url != login.agreement.server:
-            return await self.logins.failed(login, SERVER_GONE)
+            return await self.logins.end(login, "failed", SERVER_GONE)
         bond = Bond(server.url, self._issuer_of(owner))
         try:
             tokens = await server.finish(login.agreement, login.scopes, came)
         except Declined as declined:
             log.info("%s: login of %s: %s", login.upstream, login.actor, declined.detail)
-            return await self.logins.declined(login, DECLINED_THERE)
+            return await self.logins.end(login, "declined", DECLINED_THERE)
         except LoginFailure as failure:
             log.warning("%s: login of %s: %s", login.upstream, login.actor, failure.detail)
-            return await self.logins.failed(login, failure.why)
+            return await self.logins.end(login, "failed", failure.why)
         grant = await self.grants.keep(owner, login.upstream, tokens, bond, login.actor)
         self._heard(login)
-        return await self.logins.granted(login, grant.number)
+        return await self.logins.end(login, "granted", number=grant.number)
 
     async def accounts(self, actor: str | None) -> list[Grant]:
         """Return the grants of *actor*, or of all with None, as ``Grants.of_actor`` does; one that was given at another
