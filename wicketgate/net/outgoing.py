@@ -31,7 +31,7 @@ import certifi
 import httpx
 
 from wicketgate.net.addresses import unmapped
-from wicketgate.net.guard import Guard
+from wicketgate.net.guard import Guard, is_loopback
 
 _SETTING = "{setting}"
 
@@ -344,13 +344,10 @@ def _address(host: str) -> IPv4Address | IPv6Address | None:
 
 def _is_loopback(host: str) -> bool:
     """True for this machine: the address of no interface (``0.0.0.0``) reaches it too."""
-    if host == "localhost" or host.endswith(".localhost"):
+    if is_loopback(host):
         return True
     address = _address(host)
-    if address is None:
-        return False
-    address = unmapped(address)
-    return address.is_loopback or address.is_unspecified
+    return address is not None and (unmapped(address).is_loopback or unmapped(address).is_unspecified)
 
 
 def _exempts(entry: str, host: str, port: int) -> bool:
