@@ -22,7 +22,6 @@ from wicketgate.errors import (
     UpstreamError,
     UpstreamLost,
     UpstreamRefused,
-    UpstreamTimeout,
     UpstreamUnavailable,
     UpstreamUnclear,
 )
@@ -175,10 +174,6 @@ def no_mcp(kind: str, transport: str) -> Malformed:
     if kind in ("text/html", "application/xhtml+xml"):
         return Malformed("answers with a web page, not with MCP", PATH_MEND[transport])
     return Malformed(NOT_VALID, f"is it an MCP server? {PATH_MEND[transport]}")
-
-
-def timed_out(name: str, timeout_s: float) -> UpstreamTimeout:
-    return UpstreamTimeout(f"{name} did not answer within {timeout_s:g} s.")
 
 
 def reported(name: str, error: Refused | Malformed | Gone) -> GatewayError:

@@ -192,7 +192,11 @@ class McpClient:
             return whole(await self._request(method, params, None))
 
         async def attempt(answers: InputAnswers | None) -> dict[str, Any]:
-            more = params if answers is None else {**params, **_second(answers)}
+            more = dict(params)
+            if answers is not None and answers.responses:
+                more["inputResponses"] = answers.responses
+            if answers is not None and answers.request_state is not None:
+                more["requestState"] = answers.request_state
             return await self._request(method, more, context)
 
         return await with_answers(self._name, attempt, context, whole_or_task if method == "tools/call" else whole)
@@ -241,16 +245,6 @@ async def _answer(connection: Connection, request: OutgoingRequest) -> dict[str,
     call = connection.exchange.new_call(None)
     call.cancellable = False
     return await connection.request(request, call)
-
-
-def _second(answers: InputAnswers) -> dict[str, Any]:
-    """Returns the additional parameters of a second attempt."""
-    params: dict[str, Any] = {}
-    if answers.responses:
-        params["inputResponses"] = answers.responses
-    if answers.request_state is not None:
-        params["requestState"] = answers.request_state
-    return params
 
 
 def whole(result: dict[str, Any]) -> dict[str, Any]:

@@ -263,7 +263,9 @@ class _StreamableHttp(Connection):
                 try:
                     # After a server error the stream may be available later; any other refusal is final.
                     if response.status_code < 500:
-                        if not await self._offers_stream(response):
+                        if response.status_code in (400, 401, 404) and not await self._is_known():
+                            self._forgotten()
+                        if response.status_code >= 300 or kind_of(response) != EVENTS:
                             return
                         failures, stream = 0, EventStream(response, self._max_bytes, last_id)
                         with suppress(Gone, Malformed):
@@ -272,11 +274,6 @@ class _StreamableHttp(Connection):
                 finally:
                     await response.aclose()
             await asyncio.sleep(reopening_pause_s(pause_s, failures))
-
-    async def _offers_stream(self, response: httpx.Response) -> bool:
-        if response.status_code in (400, 401, 404) and not await self._is_known():
-            self._forgotten()
-        return response.status_code < 300 and kind_of(response) == EVENTS
 
     async def _hear(self, stream: EventStream) -> None:
         while (events := await stream.read()) is not None:

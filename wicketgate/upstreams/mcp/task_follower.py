@@ -103,7 +103,9 @@ class FollowedTask:
             match task.status:
                 case "completed":
                     self._over = True
-                    return _complete(task.result)
+                    if not isinstance(task.result, dict):
+                        raise Malformed(NOT_VALID)
+                    return whole(task.result)
                 case "failed":
                     self._over = True
                     raise refusal(task.error)
@@ -227,13 +229,6 @@ class FollowedTask:
                 )
             await asyncio.sleep(pause_s)
             pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
-
-
-def _complete(result: object) -> dict[str, Any]:
-    """Raises Malformed for what is no result of a call."""
-    if not isinstance(result, dict):
-        raise Malformed(NOT_VALID)
-    return whole(result)
 
 
 def _out_of_reach(error: GatewayError) -> bool:

@@ -12,7 +12,14 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from wicketgate.errors import ConnectRequired, LoginNeeded, ScopesNeeded, UpstreamRefused, UpstreamUnavailable
+from wicketgate.errors import (
+    ConnectRequired,
+    LoginNeeded,
+    ScopesNeeded,
+    UpstreamRefused,
+    UpstreamTimeout,
+    UpstreamUnavailable,
+)
 from wicketgate.fleet.member import loop_time
 from wicketgate.fleet.server_log import ServerEventKind
 from wicketgate.fleet.turns import Turns
@@ -29,7 +36,6 @@ from wicketgate.upstreams.mcp.call import (
     Status,
     clean,
     reported,
-    timed_out,
 )
 from wicketgate.upstreams.mcp.client import Connect, Connection, McpClient
 from wicketgate.upstreams.mcp.eras import Agreement, Mode
@@ -107,7 +113,7 @@ class McpServerUpstream:
             async with asyncio.timeout(self.connect_timeout_s):
                 return await client.list_tools()
         except TimeoutError:
-            raise timed_out(self.name, self.connect_timeout_s) from None
+            raise UpstreamTimeout(f"{self.name} did not answer within {self.connect_timeout_s:g} s.") from None
         except UpstreamRefused as refused:
             # A server of skills, resources or prompts alone.
             if refused.upstream_code == METHOD_NOT_FOUND and client.agreement.capabilities.tools is None:

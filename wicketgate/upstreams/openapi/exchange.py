@@ -170,7 +170,8 @@ def answer_to_result(answer: Reply, uri: str, unconfigured: bool = False) -> dic
     if is_json_type(media_type) or not media_type:
         value = _parsed(answer.body)
         if value is not _NOT_JSON:
-            return _json_result(value, _text(answer))
+            content: dict[str, Any] = {"content": [_text_block(_text(answer))]}
+            return content | ({"structuredContent": value} if isinstance(value, dict) else {})
     if is_json_type(media_type) or is_text_type(media_type) or (not media_type and _is_utf8(answer.body)):
         return {"content": [_text_block(_text(answer))]}
     data = b64encode(answer.body).decode("ascii")
@@ -202,13 +203,6 @@ def _failure(answer: Reply, unconfigured: bool) -> dict[str, Any]:
             value = _parsed(answer.body)
             if isinstance(value, dict):
                 result["structuredContent"] = value
-    return result
-
-
-def _json_result(value: object, text: str) -> dict[str, Any]:
-    result: dict[str, Any] = {"content": [_text_block(text)]}
-    if isinstance(value, dict):
-        result["structuredContent"] = value
     return result
 
 

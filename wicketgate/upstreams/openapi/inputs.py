@@ -58,7 +58,8 @@ class InputReader:
         self._takes_cookies = "cookie" not in self._configured.headers
         # What is configured, and what the path says itself, is no more the caller's than a credential is.
         sent = frozenset(("query", name) for name in self._configured.query)
-        self._fixed = _secret_parameters(self._document) | _fixed_parameters(self._path) | sent
+        written = parse_qsl(self._path.partition("?")[2], keep_blank_values=True)
+        self._fixed = _secret_parameters(self._document) | sent | {("query", name) for name, _ in written}
         self._parameters: list[Parameter] = []
         self._properties: dict[str, Any] = {}
         self._required: list[str] = []
@@ -224,12 +225,6 @@ def _secret_parameters(document: Document) -> frozenset[tuple[str, str]]:
         if scheme.get("type") == "apiKey" and isinstance(place, str) and isinstance(name, str):
             found.add((place, _normal_name(place, name)))
     return frozenset(found)
-
-
-def _fixed_parameters(path: str) -> frozenset[tuple[str, str]]:
-    """Returns place and name of what stands in the query of *path*."""
-    query = path.partition("?")[2]
-    return frozenset(("query", name) for name, _ in parse_qsl(query, keep_blank_values=True))
 
 
 def _normal_name(place: str, name: str) -> str:

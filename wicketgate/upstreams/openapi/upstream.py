@@ -325,7 +325,9 @@ class OpenApiUpstream:
         if answer.cut and answer.status < 300:
             raise UpstreamUnclear(f"{self.name} gave an answer of more than {self._access.max_answer_bytes:,} bytes.")
         uri = f"openapi://{self.name}/{operation.name}"
-        unconfigured = answer.status == HTTPStatus.UNAUTHORIZED and self._is_without_credential(operation)
+        # For want of configuration: by the document, or because nothing is configured.
+        lacking = operation.missing or not (self._headers or self._query or self._access.credentials)
+        unconfigured = answer.status == HTTPStatus.UNAUTHORIZED and bool(lacking)
         if unconfigured:
             asked = (
                 f"it asks for {operation.missing}"
@@ -336,10 +338,6 @@ class OpenApiUpstream:
         if len(answer.body) > _BULKY_BYTES:
             return await asyncio.to_thread(answer_to_result, answer, uri, unconfigured)
         return answer_to_result(answer, uri, unconfigured)
-
-    def _is_without_credential(self, operation: OpenApiOperation) -> bool:
-        """Returns whether a 401 is for want of configuration: by the document, or because nothing is configured."""
-        return bool(operation.missing) or not (self._headers or self._query or self._access.credentials)
 
     async def _refresh(self, changed: Callable[[str], None]) -> bool:
         """Puts the document in force if it has changed. Returns False if it cannot be read or used."""

@@ -81,7 +81,7 @@ def _read(tool: RegisteredTool) -> PythonTool:
     inner = inspect.unwrap(function.func if isinstance(function, functools.partial) else function)
     hinted = inner if inspect.isroutine(inner) else type(inner).__call__
     hints = get_type_hints(hinted, include_extras=True)
-    documented = _read_docstring(inspect.getdoc(inner) or "" if inspect.isroutine(inner) else "")
+    description, described = _read_docstring(inspect.getdoc(inner) or "" if inspect.isroutine(inner) else "")
     # The arguments, as the fields of a model.
     fields: dict[str, Any] = {}
     names: list[tuple[str, str, bool]] = []
@@ -98,14 +98,14 @@ def _read(tool: RegisteredTool) -> PythonTool:
         # The fields have other names, because an argument may be named like a method of a model.
         attribute = f"a{place}"
         names.append((parameter.name, attribute, parameter.kind is parameter.POSITIONAL_ONLY))
-        fields[attribute] = _field(parameter, annotation, documented.arguments.get(parameter.name))
+        fields[attribute] = _field(parameter, annotation, described.get(parameter.name))
     arguments = create_model("Arguments", __config__=ConfigDict(extra="forbid", protected_namespaces=()), **fields)
     # The definition. A generator streams, so its items are no output.
     streams = inspect.isasyncgenfunction(inner) or inspect.isgeneratorfunction(inner)
     output_schema, serialize = (None, to_json) if streams else _output(hints.get("return", Any))
     definition: dict[str, Any] = {
         "name": tool.name,
-        "description": documented.description if tool.description is None else inspect.cleandoc(tool.description),
+        "description": description if tool.description is None else inspect.cleandoc(tool.description),
         "inputSchema": _without_title(arguments.model_json_schema(schema_generator=_Schema)),
     }
     if tool.title is not None:
@@ -123,15 +123,12 @@ def _read(tool: RegisteredTool) -> PythonTool:
     return PythonTool(definition, on_loop, streams, function, arguments, tuple(names), context_name, serialize)
 
 
-@dataclass(frozen=True, slots=True)
-class _Docstring:
-    description: str
-    arguments: dict[str, str]
+def _read_docstring(text: str) -> tuple[str, dict[str, str]]:
+    """Returns the description, and those of the arguments. *text* is as ``inspect.getdoc`` gives it.
 
-
-def _read_docstring(text: str) -> _Docstring:
-    """Reads *text* as ``inspect.getdoc`` gives it. An ``Args:`` section and ``:param x:`` fields describe the
-    arguments, and all lines outside of fields are the description."""
+    An ``Args:`` section and ``:param x:`` fields describe the arguments, and all lines outside of fields are the
+    description.
+    """
     description: list[str] = []
     arguments: dict[str, list[str]] = {}
     current: list[str] | None = description
@@ -162,7 +159,7 @@ def _read_docstring(text: str) -> _Docstring:
         elif current is not None:
             current.append(stripped)
     described = {name: " ".join(" ".join(lines).split()) for name, lines in arguments.items()}
-    return _Docstring("\n".join(description).strip(), {name: words for name, words in described.items() if words})
+    return "\n".join(description).strip(), {name: words for name, words in described.items() if words}
 
 
 class _Schema(GenerateJsonSchema):

@@ -178,7 +178,7 @@ class PythonUpstream:
                 return tool.result(await call())
             value = await self._threads.run(functools.partial(_call_in_thread, tool, call), context.identity.actor)
             # A function that is not async may still return an awaitable.
-            return value if isinstance(value, Mapping) else tool.result(await value.awaitable)
+            return tool.result(await value) if hasattr(value, "__await__") else value
         except ArgsInvalid:
             raise
         except NoThreadLeft:
@@ -223,17 +223,11 @@ class _NotLoaded(Exception):
         self.detail = f"{reason}: {mend}" if mend else ""
 
 
-class _Awaited:
-    """A result that has to be awaited on the event loop."""
-
-    def __init__(self, awaitable: Any) -> None:
-        self.awaitable = awaitable
-
-
-def _call_in_thread(tool: PythonTool, call: Callable[[], Any]) -> Mapping[str, Any] | _Awaited:
-    """Calls and makes the result, both in a thread, because either may take long."""
+def _call_in_thread(tool: PythonTool, call: Callable[[], Any]) -> Any:
+    """Calls and makes the result, both in a thread, because either may take long. Returns what has to be awaited on the
+    event loop as it is."""
     value = call()
-    return _Awaited(value) if hasattr(value, "__await__") else tool.result(value)
+    return value if hasattr(value, "__await__") else tool.result(value)
 
 
 def _import(module_name: str, folder: str) -> ModuleType:
