@@ -14,7 +14,8 @@ from urllib.parse import parse_qs
 
 import httpx
 
-from wicketgate.login.token_endpoint import InvalidGrant, Refresh, Tokens, Unreachable
+from wicketgate.login.steps import GrantInvalid, IssuerAway
+from wicketgate.login.token_endpoint import Refresh, Tokens
 
 ISSUER, RESOURCE = "https://id.example.com", "https://mcp.example.com/mcp"
 
@@ -113,9 +114,9 @@ def refresh_at(client: httpx.AsyncClient, url: str) -> Refresh:
         try:
             answer = await client.post(f"{url}/token", data=form)
         except httpx.RequestError:
-            raise Unreachable from None
+            raise IssuerAway("no answer") from None
         if answer.status_code == 400:
-            raise InvalidGrant
+            raise GrantInvalid("invalid_grant")
         return _tokens(answer.json())
 
     return refresh

@@ -28,7 +28,8 @@ from wicketgate.login.grants import (
     Refresher,
 )
 from wicketgate.login.sealed_rows import Row, RowKind
-from wicketgate.login.token_endpoint import InvalidGrant, Tokens, Unreachable
+from wicketgate.login.steps import GrantInvalid, IssuerAway
+from wicketgate.login.token_endpoint import Tokens
 from wicketgate.login.user_credentials import GrantName
 from wicketgate.login.user_grants import UserGrants
 from wicketgate.net import Refusal
@@ -213,7 +214,7 @@ async def test_calls_that_were_refused_together_renew_once(grants: Grants, clock
 
 @requirement("ACCESS-160")
 async def test_a_network_fault_keeps_the_tokens_until_they_expire(grants: Grants, clock: Clock) -> None:
-    answers = Answers(Unreachable(), Unreachable(), tokens("a2", "r2", clock.now + 9_000))
+    answers = Answers(IssuerAway("no answer"), IssuerAway("no answer"), tokens("a2", "r2", clock.now + 9_000))
     mono = Clock(time.time())
     users = user_grants(grants, answers, mono)
     await grants.keep("ann", "linear", tokens("a1", "r1", clock.now + 3_600), BOND)
@@ -235,7 +236,7 @@ async def test_a_network_fault_keeps_the_tokens_until_they_expire(grants: Grants
 async def test_a_grant_that_its_issuer_refuses_has_to_be_connected_anew(
     grants: Grants, clock: Clock, events: list[GrantEvent]
 ) -> None:
-    users = user_grants(grants, Answers(InvalidGrant()))
+    users = user_grants(grants, Answers(GrantInvalid("invalid_grant")))
     ended: list[GrantName] = []
     users.observe(ended.append)
     await grants.keep("ann", "linear", tokens("a1", "r1", clock.now + 100), BOND)
@@ -261,7 +262,7 @@ async def test_a_refusal_is_looked_at_once_more_because_another_may_have_been_fa
     async def refused(given: Tokens) -> Tokens:
         # A process whose lease has lapsed writes after all.
         assert await grants.refreshed(kept, tokens("a2", "r2", clock.now + 3_600))
-        raise InvalidGrant
+        raise GrantInvalid("invalid_grant")
 
     users = user_grants(grants, refused)
     clock.now += 4.8

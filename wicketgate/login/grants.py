@@ -24,7 +24,8 @@ from pydantic import TypeAdapter, ValidationError
 from wicketgate.errors import StoreUnavailable
 from wicketgate.login.login_flow import RefreshOutcome
 from wicketgate.login.sealed_rows import Row, SealedRows, row_key
-from wicketgate.login.token_endpoint import InvalidGrant, Refresh, Tokens, Unreachable
+from wicketgate.login.steps import ClientInvalid, GrantInvalid, LoginFailure
+from wicketgate.login.token_endpoint import Refresh, Tokens
 from wicketgate.task_end import end_tasks
 
 log = logging.getLogger("wicketgate.login")
@@ -290,17 +291,20 @@ class Refresher:
     async def _exchange(self, grant: Grant, holder: str) -> Grant:
         try:
             if not grant.tokens.refresh_token:
-                raise InvalidGrant
+                raise GrantInvalid("there is no refresh token")
             async with asyncio.timeout(_REFRESH_S):
                 tokens = await self._refresh(grant.tokens)
-        except InvalidGrant:
+        except (GrantInvalid, ClientInvalid) as failure:
+            # A refresh token is good for the client alone to which it was given.
+            log.info("a grant has ended: %s", failure.detail)
             # Once more: a process whose lease had lapsed may have been faster.
             if (found := await self._standing(grant)).version != grant.version:
                 return found
             self._count("ended")
             await self._grants.refused(grant)
             raise GrantEnded from None
-        except (Unreachable, TimeoutError):
+        except (LoginFailure, StoreUnavailable, TimeoutError) as error:
+            log.warning("a grant was not refreshed: %s", str(error) or "no answer in time")
             self._count("failed")
             raise NotRefreshed from None
         self._count("ok")

@@ -14,7 +14,6 @@ from urllib.parse import urlsplit
 
 from pydantic import TypeAdapter, ValidationError
 
-from wicketgate.errors import StoreUnavailable
 from wicketgate.login.authorize import Pending, asked_scopes
 from wicketgate.login.client import Login as KeptLogin
 from wicketgate.login.client import LoginClient
@@ -25,8 +24,8 @@ from wicketgate.login.logins import new_state
 from wicketgate.login.oauth_http import Recent
 from wicketgate.login.registrar import Registration
 from wicketgate.login.sealed_rows import Row, SealedRows, row_key
-from wicketgate.login.steps import ClientInvalid, GrantInvalid, LoginFailure
-from wicketgate.login.token_endpoint import InvalidGrant, Tokens, Unreachable
+from wicketgate.login.steps import ClientInvalid
+from wicketgate.login.token_endpoint import Tokens
 from wicketgate.net.challenge import Refusal
 
 LEASE_S = 30.0
@@ -158,23 +157,13 @@ class ServerLogin:
 
     async def refresh(self, tokens: Tokens) -> Tokens:
         """Implements Refresh."""
+        issuer = await self._client.issuer(tokens.issuer)
+        own = await self._known(issuer, tokens.client_id)
         try:
-            issuer = await self._client.issuer(tokens.issuer)
-            own = await self._known(issuer, tokens.client_id)
-            try:
-                return (await self._client.refresh(KeptLogin(tokens, own))).tokens
-            except ClientInvalid:
-                await self._registrations.forget(own)
-                raise
-        except (GrantInvalid, ClientInvalid) as failure:
-            # A refresh token is good for the client alone to which it was given.
-            log.info("a grant has ended: %s", failure.detail)
-            raise InvalidGrant from None
-        except LoginFailure as failure:
-            log.warning("a grant was not refreshed: %s", failure.detail)
-            raise Unreachable from None
-        except StoreUnavailable:
-            raise Unreachable from None
+            return (await self._client.refresh(KeptLogin(tokens, own))).tokens
+        except ClientInvalid:
+            await self._registrations.forget(own)
+            raise
 
     async def revoke(self, grant: Grant) -> bool:
         """Have the issuer end *grant*; false if it has no way to do so."""
