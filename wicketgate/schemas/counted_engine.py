@@ -113,12 +113,17 @@ def _counted(name: str, keyword: _Keyword) -> _Keyword:
         if name in _DEEP:
             budget.spend((_weight(value) + _weight(instance)) // 8)
         elif name in REFERENCES:
-            budget.spend(_reference_steps(validator, name, value))
+            # As several keywords: by its parts, or by the resources on the dynamic scope.
+            parts = value.count("/") // 4 if name == "$ref" else sum(1 for _ in validator._resolver.dynamic_scope())
+            budget.spend(3 + parts)
         elif name in _UNEVALUATED:
             if not budget.schema.checks_unevaluated:
                 budget.is_undecided = True
                 return
-            budget.spend(_unevaluated_steps(budget.schema.in_place.get(id(schema), _FEW_IN_PLACE), instance))
+            # The search for evaluated members visits all schemas in place again, and looks up indexes.
+            in_place, width = budget.schema.in_place.get(id(schema), _FEW_IN_PLACE), _width(instance)
+            indexes = width * width // 500 if isinstance(instance, list) else 0
+            budget.spend(20 + in_place * (4 + width // 8) + indexes)
         errors = keyword(validator, value, instance, schema) or ()
         if name in _NEEDS_CERTAINTY:
             errors = _certain(errors, budget)
@@ -128,19 +133,6 @@ def _counted(name: str, keyword: _Keyword) -> _Keyword:
             yield error
 
     return counted
-
-
-def _reference_steps(validator: Any, name: str, reference: str) -> int:
-    """Counts a reference as several keywords: by its parts, or by the resources on the dynamic scope."""
-    if name == "$ref":
-        return 3 + reference.count("/") // 4
-    return 3 + sum(1 for _ in validator._resolver.dynamic_scope())
-
-
-def _unevaluated_steps(in_place: int, instance: Any) -> int:
-    """Counts the search for evaluated members: it visits all *in_place* schemas again, and looks up indexes."""
-    width = _width(instance)
-    return 20 + in_place * (4 + width // 8) + (width * width // 500 if isinstance(instance, list) else 0)
 
 
 def _certain(errors: Iterable[ValidationError], budget: _Budget) -> list[ValidationError]:

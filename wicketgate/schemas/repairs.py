@@ -210,9 +210,8 @@ class _Repairer:
         values = [schema["const"]] if "const" in schema else schema.get("enum", ())
         if any(isinstance(value, str) for value in values):
             return frozenset({"string", "null"} if None in values else {"string"})
-        kind = schema.get("type")
-        if kind is not None:
-            return frozenset([kind] if isinstance(kind, str) else kind)
+        if (declared := _plain_types(schema)) is not None:
+            return declared
         # `integer or null`, as Python's models write it. Every form must declare its type.
         self._work -= len(_forms(schema))
         targets = self._schema.targets
