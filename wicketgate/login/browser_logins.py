@@ -136,8 +136,12 @@ class BrowserLogins:
         found = replace(await self._found(issuer.url), says_issuer=bool(value["says_issuer"]))
         pending = self._pending(found, client, state, value["verifier"])
         code = code_of(pending, came)
-        await self._use_up(state)
-        redeem = token_endpoint.redeem(token_endpoint.client_of(pending), pending, code, self._now())
+        used = Row("browser", row_key("used way to an issuer", state), "", {}, 1, self._now() + LIFE_S)
+        if not await self._rows.write(used):
+            raise Distrusted("the answer was used before")
+        own, endpoint = pending.registration, found.token_endpoint
+        at = token_endpoint.Client(found.issuer, endpoint, own.client_id, own.auth_method, own.client_secret)
+        redeem = token_endpoint.redeem(at, pending, code, self._now())
         tokens = await self._carrier(issuer.url).run(redeem)
         try:
             actor, ends_at = await self._issuers.logged_in(name, tokens.id_token, value["nonce"])
@@ -156,12 +160,6 @@ class BrowserLogins:
             self._documents = {kept: each for kept, each in self._documents.items() if kept in in_force}
             self._documents[url] = Recent(lambda: self._carrier(url).run(issuer_of(url)), self._clock)
         return await self._documents[url].get()
-
-    async def _use_up(self, state: str) -> None:
-        """Raises Distrusted if it was used before, at any process, and StoreUnavailable."""
-        used = Row("browser", row_key("used way to an issuer", state), "", {}, 1, self._now() + LIFE_S)
-        if not await self._rows.write(used):
-            raise Distrusted("the answer was used before")
 
     def _client(self, name: str) -> tuple[Issuer, BrowserClient]:
         """Raises NotOffered."""

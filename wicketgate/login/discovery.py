@@ -114,9 +114,8 @@ def _unnamed(what: str, issuer: Issuer) -> IssuerUnnamed:
 def resource_urls(server_url: str, named: str = "") -> list[str]:
     """The places of a server's metadata, in the order in which they are asked: *named* in its challenge, by its path,
     at its root."""
-    parts = urlsplit(server_url)
-    base, path = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}", parts.path.rstrip("/")
-    well_known = f"{base}/.well-known/oauth-protected-resource"
+    path = urlsplit(server_url).path.rstrip("/")
+    well_known = f"{_origin_of(server_url)}/.well-known/oauth-protected-resource"
     return list(dict.fromkeys([*filter(None, [named]), *([f"{well_known}{path}"] if path else []), well_known]))
 
 

@@ -35,6 +35,7 @@ _MAX_BYTES = 256 * 1024
 _READ_S = 5.0
 _TOKEN_S = 10.0
 _MAX_REDIRECTS = 3
+_STREAM = "text/event-stream"
 _REDIRECTS = (301, 302, 303, 307, 308)
 
 
@@ -109,7 +110,10 @@ class Carrier:
         kinds = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
         try:
             async with asyncio.timeout(_TOKEN_S), HttpClient(self._rules_for(url)) as http:
-                reply = await fetch(http, "POST", url, kinds, ping, max_bytes=_MAX_BYTES, unread=_is_stream)
+                # The body of a stream may never end.
+                reply = await fetch(
+                    http, "POST", url, kinds, ping, max_bytes=_MAX_BYTES, unread=lambda kind: kind.startswith(_STREAM)
+                )
         except (httpx.RequestError, TimeoutError) as error:
             raise IssuerAway(self._told(trouble_of(error), url)) from None
         return refusal_of(reply.status, reply.headers)
@@ -130,11 +134,6 @@ class Carrier:
         if not self._guard.allows_url(place[0], place[1]):
             raise Distrusted(f"{shown_origin(url)} was named, which is not https")
         return self._guarded
-
-
-def _is_stream(kind: str) -> bool:
-    """True for a body that may never end."""
-    return kind.startswith("text/event-stream")
 
 
 class Recent(Generic[T]):

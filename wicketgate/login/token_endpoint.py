@@ -40,17 +40,10 @@ class Tokens:
     client_id: str = ""
 
 
-class InvalidGrant(Exception):
-    """The issuer takes the refresh token no more: its owner has to log in again."""
-
-
-class Unreachable(Exception):
-    """The issuer gave no answer that settles anything. The tokens may be tried again later."""
-
-
 Refresh = Callable[[Tokens], Awaitable[Tokens]]
 """Exchange the refresh token for new tokens, of the same issuer for the same resource. Where its answer has no new
-refresh token they have the former. Raises InvalidGrant and Unreachable."""
+refresh token they have the former. Raises LoginFailure, of which GrantInvalid and ClientInvalid say that its owner has
+to log in again, and StoreUnavailable."""
 
 
 MAX_TOKEN = 16_000
@@ -95,13 +88,6 @@ class Client:
             case "none":
                 own = {"client_id": self.client_id}
         return post_form(self.token_endpoint, {**form, **own}, headers)
-
-
-def client_of(pending: Pending) -> Client:
-    """The client by which the code of *pending* is redeemed: of the issuer that was asked, and no other."""
-    own = pending.registration
-    endpoint = pending.issuer.token_endpoint
-    return Client(pending.issuer.issuer, endpoint, own.client_id, own.auth_method, own.client_secret)
 
 
 def redeem(client: Client, pending: Pending, code: str, now: float) -> Steps[Tokens]:

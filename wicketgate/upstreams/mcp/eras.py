@@ -8,7 +8,7 @@ importing the SDK's hundreds would block the loop (OPS-376).
 
 import base64
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version as installed
@@ -289,37 +289,30 @@ def _param_headers(mirrored: Mapping[tuple[str, ...], str], arguments: Mapping[s
 
 def mirrored_arguments(schema: Any) -> Mirrored | None:
     """Returns None if an annotation of *schema* is invalid. Valid ones are unique tokens on a string, integer or
-    boolean that is reached through ``properties`` alone."""
-    found: dict[tuple[str, ...], str] = {}
-    for path, position in _positions(schema):
-        if ANNOTATION not in position:
-            continue
-        header, kind = position[ANNOTATION], position.get("type")
-        if not path or not isinstance(header, str) or not _TOKEN.fullmatch(header):
-            return None
-        if not isinstance(kind, str) or kind not in _TYPES:
-            return None
-        found[path] = header
-    names = {header.lower() for header in found.values()}
-    return found if len(names) == len(found) else None
-
-
-def _positions(root: Any) -> Iterator[tuple[tuple[str, ...] | None, dict[str, Any]]]:
-    """Yields every object within *root* that may be a schema with its path; the path is None below a keyword other than
-    ``properties``.
+    boolean that is reached through ``properties`` alone.
 
     Iterative, so that deeply nested schemas cannot overflow the stack.
     """
-    stack: list[tuple[tuple[str, ...] | None, Any]] = [((), root)]
+    found: dict[tuple[str, ...], str] = {}
+    # Everything that may be a schema with its path; None below a keyword other than ``properties``.
+    stack: list[tuple[tuple[str, ...] | None, Any]] = [((), schema)]
     while stack:
         path, position = stack.pop()
         if isinstance(position, list):
             stack += [(None, member) for member in position]
         if not isinstance(position, dict):
             continue
-        yield path, position
+        if ANNOTATION in position:
+            header, kind = position[ANNOTATION], position.get("type")
+            if not path or not isinstance(header, str) or not _TOKEN.fullmatch(header):
+                return None
+            if not isinstance(kind, str) or kind not in _TYPES:
+                return None
+            found[path] = header
         for keyword, value in position.items():
             if keyword == "properties" and isinstance(value, dict):
                 stack += [(None if path is None else (*path, key), member) for key, member in value.items()]
             elif keyword not in _DATA:
                 stack.append((None, value))
+    names = {header.lower() for header in found.values()}
+    return found if len(names) == len(found) else None

@@ -224,7 +224,12 @@ class McpServerUpstream:
             elif ending.how:
                 why = ending.how if connected else f"{ending.how} before it was ready"
             # A server that ends at the request of the newer era is not down yet: the handshake is tried next.
-            if not (ending.how and not connected and self._is_new and self._next_mode(opened) == "handshake"):
+            if not (
+                ending.how
+                and not connected
+                and self.status.phase == "connecting"
+                and self._next_mode(opened) == "handshake"
+            ):
                 self._gone(why or ("it failed" if connected else "it does not speak MCP"), mend)
         finally:
             for timer in timers:
@@ -238,10 +243,6 @@ class McpServerUpstream:
         """Returns the mode after a failed attempt. Some handshake-era servers end, or do not answer, when the first
         request is of the newer era."""
         return "handshake" if opened is not None and opened.is_process and self._mode_now == "auto" else self.mode
-
-    @property
-    def _is_new(self) -> bool:
-        return self.status.phase == "connecting"
 
     async def _serve(
         self, client: McpClient, connection: Connection, ending: Ending, changed: Callable[[str], None]

@@ -57,13 +57,6 @@ class SourceFailed(Exception):
         self.skipped = skipped
 
 
-def nothing_usable(skipped: Sequence[str]) -> SourceFailed:
-    mend = "it describes none, or none that is not marked x-internal"
-    if skipped:
-        mend = skipped[0] + (f"; and {len(skipped) - 1:,} more" if len(skipped) > 1 else "")
-    return SourceFailed("its document has no usable operation", mend, skipped)
-
-
 class DocumentSource(Protocol):
     """The place that a document comes from. It is read again after *poll_s*; *url* is empty for a file."""
 
@@ -377,7 +370,10 @@ class OpenApiUpstream:
         base_url = self._access.base_url or server_url(document, self._source.url)
         reading = read_operations(document, configured, own_servers=not self._access.base_url)
         if not reading.operations:
-            raise nothing_usable(reading.skipped)
+            mend, more = "it describes none, or none that is not marked x-internal", len(reading.skipped) - 1
+            if reading.skipped:
+                mend = reading.skipped[0] + (f"; and {more:,} more" if more else "")
+            raise SourceFailed("its document has no usable operation", mend, reading.skipped)
         return _Service(base_url, reading.operations, reading.skipped)
 
     def _put_in_force(self, service: _Service, changed: Callable[[str], None]) -> None:
