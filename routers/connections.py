@@ -115,7 +115,7 @@ def connections_router(logins: "UserLogins | None") -> APIRouter:
         elif logins is None or not logins.has(name) or not may_use(identity, name):
             return _none()
         with _reached():
-            offered = await logins.offer(identity.actor, name)
+            offered = await logins.offer(name, identity.actor)
         return OfferedLogin(upstream=name, url=offered.url, flow=offered.flow, expires_at=offered.expires_at)
 
     @router.get(

@@ -344,9 +344,9 @@ async def test_few_logins_of_a_caller_are_under_way_at_once() -> None:
         assert (await service.http.post("/connections/accounts")).json()["url"] in links
         logins = service.app.state.gate.logins.accounts
         for number in range(4):
-            await logins.offer("owner_1", "accounts", frozenset({f"s{number}"}))
+            await logins.offer("accounts", "owner_1", frozenset({f"s{number}"}))
         with pytest.raises(RateLimited):
-            await logins.offer("owner_1", "accounts", frozenset({"one more"}))
+            await logins.offer("accounts", "owner_1", frozenset({"one more"}))
         # Those of others are not counted with them.
         assert await link_of(service, OTHER_KEY)
 

@@ -151,10 +151,8 @@ class Recent(Generic[T]):
         asking = self._asking
         if asking is None or (asking.done() and (asking.cancelled() or self._clock() >= self._stale_at)):
             asking = self._asking = asyncio.create_task(self._asked(), name="question to an issuer")
-            asking.add_done_callback(_looked_at)
         # Anyone who leaves takes the answer from nobody.
-        await asyncio.wait([asking])
-        return asking.result()
+        return await asyncio.shield(asking)
 
     async def _asked(self) -> T:
         fresh_s = _FAILED_S
@@ -164,8 +162,3 @@ class Recent(Generic[T]):
         finally:
             self._stale_at = self._clock() + fresh_s
         return answer
-
-
-def _looked_at(task: "asyncio.Task[T]") -> None:
-    if not task.cancelled():
-        task.exception()  # those who waited may have left

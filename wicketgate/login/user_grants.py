@@ -189,14 +189,11 @@ class UserGrants:
             reading = asyncio.create_task(self._read_now(actor), name="read of a grant")
             self._reading[actor] = reading
             reading.add_done_callback(lambda done: self._was_read(actor, done))
-        await asyncio.wait([reading])
-        return reading.result()
+        return await asyncio.shield(reading)
 
     def _was_read(self, actor: str, done: "asyncio.Task[Grant | None]") -> None:
         if self._reading.get(actor) is done:
             del self._reading[actor]
-        if not done.cancelled():
-            done.exception()  # its callers may have left
 
     async def _read_now(self, actor: str) -> Grant | None:
         found = await self._grants.of(actor, self._name)

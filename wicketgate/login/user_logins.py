@@ -5,6 +5,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from secrets import token_hex
 from urllib.parse import quote
 
@@ -21,7 +22,7 @@ from wicketgate.login.server_login import Registrations, ServerLogin
 from wicketgate.login.steps import Declined, LoginFailure, NotOffered
 from wicketgate.login.user_grants import Connect as Offer
 from wicketgate.login.user_grants import UserGrants
-from wicketgate.task_end import end_tasks
+from wicketgate.task_end import end_tasks, hold
 
 log = logging.getLogger("wicketgate.login")
 
@@ -83,11 +84,7 @@ class UserLogins:
 
     def of(self, name: str, client: LoginClient) -> UserGrants:
         """Return the credentials of all callers at the server *name*, in place of those that were made before."""
-
-        async def connect(actor: str, scopes: frozenset[str]) -> ConnectRequired:
-            return await self.offer(actor, name, scopes)
-
-        return self._made(name, client, connect, shared=False)
+        return self._made(name, client, partial(self.offer, name), shared=False)
 
     def shared(self, name: str, client: LoginClient) -> UserGrants:
         """As ``of``, with one grant for all callers. No call offers a login for it: an operator asks for one."""
@@ -113,11 +110,7 @@ class UserLogins:
     def at_issuer(self, name: str) -> Connect:
         """Return what offers a login for the server *name* to callers who need only one at their own issuer."""
         self._at_issuers.add(name)
-
-        async def connect(actor: str) -> ConnectRequired:
-            return await self.offer(actor, name)
-
-        return connect
+        return partial(self.offer, name)
 
     def keep_only(self, names: Iterable[str]) -> None:
         """Forget the ways to the servers that are not among *names*; what was granted there stays kept."""
@@ -156,7 +149,7 @@ class UserLogins:
                 await asyncio.wait(self._finishing, timeout=_CLOSE_S)
                 await end_tasks(*self._finishing)
 
-    async def offer(self, actor: str, name: str, scopes: frozenset[str] = frozenset()) -> ConnectRequired:
+    async def offer(self, name: str, actor: str, scopes: frozenset[str] = frozenset()) -> ConnectRequired:
         """Offer *actor* a login at *name*. Raises RateLimited and StoreUnavailable."""
         try:
             login = await self.logins.offer(actor, name, scopes)
@@ -191,20 +184,13 @@ class UserLogins:
         login = await self.logins.come_back(came.get("state", ""), session, came.get("iss"), back)
         # From here on the code is used up: anyone who closes the page does not keep the grant from being kept.
         finishing = asyncio.create_task(self._end(login, came), name="end of a login")
-        self._finishing.add(finishing)
-        finishing.add_done_callback(self._finished)
-        return await asyncio.shield(finishing)
+        return await asyncio.shield(hold(finishing, self._finishing))
 
     def _heard(self, login: Login) -> None:
         """The outcome of *login*, at whichever process, counts from now on."""
         server = self._servers.get(login.upstream)
         if server is not None:
             server.grants.changed("" if server.shared else login.actor)
-
-    def _finished(self, task: "asyncio.Task[Login]") -> None:
-        self._finishing.discard(task)
-        if not task.cancelled():
-            task.exception()  # anyone who waited may have left
 
     async def _end(self, login: Login, came: Mapping[str, str]) -> Login:
         server = self.server(login.upstream)
