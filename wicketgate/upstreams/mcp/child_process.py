@@ -72,10 +72,6 @@ class ChildReader(Protocol):
         ...
 
 
-class ChildEnded(Exception):
-    """Nothing can be written any more."""
-
-
 class ChildProcess(asyncio.SubprocessProtocol):
     """Made by ``start``; ``stop`` it once."""
 
@@ -131,12 +127,12 @@ class ChildProcess(asyncio.SubprocessProtocol):
         child._stdin = stdin
         return child
 
-    async def writable(self) -> None:
-        """Waits while the child reads nothing and a buffer's worth is unread. Raises ChildEnded."""
+    async def writable(self) -> bool:
+        """Waits while the child reads nothing and a buffer's worth is unread. False if nothing can be written any
+        more."""
         while not self._resumed.is_set():
             await self._resumed.wait()
-        if not self._takes_input():
-            raise ChildEnded
+        return self._takes_input()
 
     def write(self, data: bytes) -> None:
         """Nothing happens when the child has ended, or has left several megabytes unread. What is written in one turn

@@ -18,7 +18,7 @@ from wicketgate.heavy_work import VERY_LARGE_BYTES
 from wicketgate.net.outgoing import NOT_REACHED, trouble_of
 from wicketgate.upstreams.mcp import wire
 from wicketgate.upstreams.mcp.call import CONNECTION_LOST, Call, Gone, OutgoingRequest, Unfinished, too_large
-from wicketgate.upstreams.mcp.child_process import GRACE_S, ChildEnded, ChildProcess
+from wicketgate.upstreams.mcp.child_process import GRACE_S, ChildProcess
 from wicketgate.upstreams.mcp.client import Connection, Lost
 from wicketgate.upstreams.mcp.eras import Agreement
 from wicketgate.upstreams.mcp.exchange import (
@@ -130,12 +130,10 @@ class StdioConnection(Connection):
 
     async def send(self, message: Mapping[str, Any], call: Call) -> None:
         line = wire.encode(message) + b"\n"
-        try:
-            await self.child.writable()
-        except ChildEnded:
+        if not await self.child.writable():
             # The sign of its end that shows the reason may come a moment later.
             await within(_END_S, self._over)
-            raise Gone(self._how, carried=False) from None
+            raise Gone(self._how, carried=False)
         call.carried = True
         self.child.write(line)
 
