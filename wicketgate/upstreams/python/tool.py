@@ -173,13 +173,11 @@ class _Schema(GenerateJsonSchema):
 
 def _field(parameter: inspect.Parameter, annotation: Any, words: str | None) -> Any:
     default = parameter.default
+    options: dict[str, Any] = {}
     if isinstance(default, FieldInfo):  # limit: int = Field(10, ge=1)
         annotation = Annotated[annotation, default]
-        options: dict[str, Any] = {}
-    elif default is parameter.empty:
-        options = {}
-    else:
-        options = {"default": default}
+    elif default is not parameter.empty:
+        options["default"] = default
     if words and not _has_description(annotation):
         options["description"] = words
     return annotation, Field(alias=parameter.name, **options)
