@@ -14,7 +14,7 @@ from tests.login.stores import opened_rows, sealed_rows
 from tests.support.clock import Clock
 from tests.support.properties import examples
 from tests.support.requirement import requirement
-from wicketgate.errors import StoreUnavailable
+from wicketgate.errors import RateLimited, StoreUnavailable
 from wicketgate.login.login_flow import Agreement, BrowserSession, Login, LoginRefused
 from wicketgate.login.logins import (
     LIFE_S,
@@ -23,7 +23,6 @@ from wicketgate.login.logins import (
     Browsers,
     Logins,
     TooManyBrowsers,
-    TooManyLogins,
     new_state,
 )
 from wicketgate.login.sealed_rows import SealedRows
@@ -100,7 +99,7 @@ async def test_the_same_open_login_is_offered_again_and_five_at_most(logins: Log
     assert (await logins.offer("bob", "linear", NONE)).flow != first.flow
     for number in range(MOST_OPEN - 1):
         await logins.offer("ann", "linear", frozenset({f"s{number}"}))
-    with pytest.raises(TooManyLogins):
+    with pytest.raises(RateLimited):
         await logins.offer("ann", "linear", frozenset({"more"}))
     assert (await logins.offer("ann", "linear", frozenset({"s0"}))).scopes == {"s0"}
     await logins.offer("ann", "github", frozenset({"more"}))

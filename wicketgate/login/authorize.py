@@ -73,7 +73,11 @@ def authorization(
         raise NotOffered(f"the issuer at {shown_origin(issuer.issuer)} has no authorization endpoint")
     if not issuer.s256:
         raise Distrusted(f"the issuer at {shown_origin(issuer.issuer)} does not say that it checks PKCE with S256")
-    _check_page(issuer)
+    # Some servers read ``;`` as ``&``.
+    in_page = urlsplit(issuer.authorization_endpoint).query.replace(";", "&")
+    if decided := sorted(OWN_PARAMETERS.intersection(name for name, _ in parse_qsl(in_page, keep_blank_values=True))):
+        page = f"authorization_endpoint of the issuer at {shown_origin(issuer.issuer)}"
+        raise Distrusted(f"{page} has {decided[0]} in its query")
     query = {name: value for name, value in (more or {}).items() if name not in OWN_PARAMETERS}
     query |= {
         "response_type": "code",
@@ -90,14 +94,6 @@ def authorization(
     joint = "&" if urlsplit(issuer.authorization_endpoint).query else "?"
     url = f"{issuer.authorization_endpoint}{joint}{urlencode(query)}"
     return Pending(url, state, verifier, issuer, registration, resource, scopes)
-
-
-def _check_page(issuer: Issuer) -> None:
-    page, shown = issuer.authorization_endpoint, shown_origin(issuer.issuer)
-    # Some servers read ``;`` as ``&``.
-    there = {name for name, _ in parse_qsl(urlsplit(page).query.replace(";", "&"), keep_blank_values=True)}
-    if decided_here := sorted(there & OWN_PARAMETERS):
-        raise Distrusted(f"authorization_endpoint of the issuer at {shown} has {decided_here[0]} in its query")
 
 
 def came_of(pairs: Sequence[tuple[str, str]]) -> Mapping[str, str]:

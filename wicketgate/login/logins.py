@@ -12,7 +12,8 @@ from typing import Literal
 
 from pydantic import TypeAdapter, ValidationError
 
-from wicketgate.errors import StoreUnavailable
+from wicketgate.access.shares import RETRY_AFTER_S
+from wicketgate.errors import RateLimited, StoreUnavailable
 from wicketgate.login.login_flow import (
     Agreement,
     BrowserSession,
@@ -40,10 +41,6 @@ _TRIES = 20
 _LOGIN = TypeAdapter(Login)
 
 
-class TooManyLogins(Exception):
-    """The actor has too many logins under way at this tool server."""
-
-
 @dataclass(eq=False, repr=False)
 class Logins:
     """The logins that are kept in *rows*; implements Waiting for them. *now* is the time of day in seconds. *report*
@@ -65,7 +62,7 @@ class Logins:
 
     async def offer(self, actor: str, upstream: str, scopes: frozenset[str]) -> Login:
         """Return the login of *actor* at *upstream* that is open already, if it asks for these *scopes* and lasts for a
-        minute still, or a new one. Raises TooManyLogins."""
+        minute still, or a new one. Raises RateLimited."""
         owner = _owner(actor, upstream)
         standing = [_login(row) for row in await self._rows.of_owner("flow", owner)]
         for login in sorted(filter(None, standing), key=lambda login: login.offered_at, reverse=True):
@@ -74,7 +71,11 @@ class Logins:
         now = self._now()
         made = Login(secrets.token_urlsafe(24), actor, upstream, scopes, now, now + OFFER_S)
         if not await self._rows.write(_row(made), most_of_owner=MOST_OPEN):
-            raise TooManyLogins
+            raise RateLimited(
+                f"Too many logins at {upstream} are under way. Finish one of them, or wait until they expire.",
+                path=upstream,
+                details={"scope": "actor", "retry_after_s": RETRY_AFTER_S},
+            )
         return made
 
     async def find(self, flow: str) -> Login:

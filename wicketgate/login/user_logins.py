@@ -9,13 +9,12 @@ from functools import partial
 from secrets import token_hex
 from urllib.parse import quote
 
-from wicketgate.access.shares import RETRY_AFTER_S
-from wicketgate.errors import ConnectRequired, RateLimited, StoreUnavailable
+from wicketgate.errors import ConnectRequired, StoreUnavailable
 from wicketgate.login.assertion import assertion_signer, derived_key, public_key
 from wicketgate.login.client import LoginClient
 from wicketgate.login.grants import Bond, Grant, GrantEvent, Grants
 from wicketgate.login.login_flow import DECLINED_THERE, SERVER_GONE, BrowserSession, Login, LoginCounts, RefreshOutcome
-from wicketgate.login.logins import Browsers, Logins, TooManyLogins
+from wicketgate.login.logins import Browsers, Logins
 from wicketgate.login.registrar import client_document
 from wicketgate.login.sealed_rows import SealedRows
 from wicketgate.login.server_login import Registrations, ServerLogin
@@ -151,14 +150,7 @@ class UserLogins:
 
     async def offer(self, name: str, actor: str, scopes: frozenset[str] = frozenset()) -> ConnectRequired:
         """Offer *actor* a login at *name*. Raises RateLimited and StoreUnavailable."""
-        try:
-            login = await self.logins.offer(actor, name, scopes)
-        except TooManyLogins:
-            raise RateLimited(
-                f"Too many logins at {name} are under way. Finish one of them, or wait until they expire.",
-                path=name,
-                details={"scope": "actor", "retry_after_s": RETRY_AFTER_S},
-            ) from None
+        login = await self.logins.offer(actor, name, scopes)
         own = name in self.names
         first = f"Connect your account at {name}" if own else f"Log in for {name}"
         return ConnectRequired(
