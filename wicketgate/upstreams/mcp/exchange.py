@@ -173,30 +173,27 @@ class Exchange:
         self.passed_on = frozenset({ELICIT})
         self._post = post
         self._ids = count()
-        self._calls: dict[str, Call] = {}
+        self.calls: dict[str, Call] = {}
+        """Those in flight, by their ids."""
         self._left: dict[int | str | None, None] = {}
         self._questions: dict[int | str, Question] = {}
-        self._gone: str | None = None
+        self.gone: str | None = None
+        """The reason for which no new request may begin."""
 
     def new_call(self, context: CallContext | None, heard: Heard | None = None) -> Call:
         """A request that is not sent yet. Its id is its progress token too."""
         return Call(f"{_PREFIX}{next(self._ids)}", context, heard)
 
-    @property
-    def is_idle(self) -> bool:
-        """True if no request is in flight."""
-        return not self._calls
-
     def begin(self, call: Call) -> None:
         """Note that *call* is in flight from now on; always ``end`` it. Raises Gone."""
-        if self._gone is not None:
-            raise Gone(self._gone, carried=False)
-        self._calls[call.token] = call
+        if self.gone is not None:
+            raise Gone(self.gone, carried=False)
+        self.calls[call.token] = call
 
     def end(self, call: Call) -> None:
         """Note that *call* is over. If it was left early, the server is asked to cancel it, and no other one."""
         early = call.carried and not call.settled
-        if self._calls.pop(call.token, None) is not None and early:
+        if self.calls.pop(call.token, None) is not None and early:
             self._left[call.token] = None
             if len(self._left) > _MAX_LEFT:
                 del self._left[next(iter(self._left))]
@@ -233,7 +230,7 @@ class Exchange:
             if message.id is not None:
                 return self._asked(message.id, message.method, message, related)
             return self._notified(message.method, params_of(message), related, elsewhere)
-        call = self._calls.get(message.id) if isinstance(message.id, str) else None
+        call = self.calls.get(message.id) if isinstance(message.id, str) else None
         if call is None:
             return self._left.pop(message.id, _LIGHT) or 0
         if hold is not None and hold.bytes and call.hold is not None:
@@ -270,15 +267,15 @@ class Exchange:
         call: Call | None = None
         match method, params:
             case "notifications/progress", {"progressToken": str(token)}:
-                call = self._calls.get(token)
+                call = self.calls.get(token)
             case "notifications/message", _:
                 call = related or self._only()
             case "notifications/cancelled", {"requestId": int() | str() as request_id}:
                 # The server no longer wants the answer to its question.
                 if (question := self._questions.get(request_id)) is not None:
                     question.task.cancel()
-            case _, {"_meta": {"io.modelcontextprotocol/subscriptionId": str(token)}} if token in self._calls:
-                call = self._calls[token]
+            case _, {"_meta": {"io.modelcontextprotocol/subscriptionId": str(token)}} if token in self.calls:
+                call = self.calls[token]
             case _ if method in LIST_CHANGED or method == RESOURCE_UPDATED:
                 self.announced(method, params)
                 return _HEAVY
@@ -290,32 +287,28 @@ class Exchange:
 
     def _only(self) -> Call | None:
         """The one call in flight, if there is just one: a message must not reach the caller of another call."""
-        calls = [call for call in self._calls.values() if call.context is not None]
+        calls = [call for call in self.calls.values() if call.context is not None]
         return calls[0] if len(calls) == 1 else None
 
     def _asker(self) -> Call | None:
         """The call that a question belongs to, if all calls in flight are one client's."""
-        calls = [call for call in self._calls.values() if call.context is not None]
+        calls = [call for call in self.calls.values() if call.context is not None]
         clients = {(call.context.identity.actor, call.context.session) for call in calls if call.context is not None}
         return calls[-1] if len(clients) == 1 else None
 
     def unreadable(self, token: str, error: Exception) -> None:
         """Fail the request with the id *token*, if it is in flight: its answer was dropped or is broken."""
-        if (call := self._calls.get(token)) is not None:
+        if (call := self.calls.get(token)) is not None:
             call.fail(error)
 
     def broken(self, data: bytes | bytearray) -> None:
         """Fail the request whose answer *data* is, if that shows an id: it is no valid JSON (UP-220)."""
         self.unreadable(answered_id(bytes(data[:SHOWN]), bytes(data[-SHOWN:])), Malformed(NOT_VALID))
 
-    def refuse(self, how: str) -> None:
-        """Let no new request begin."""
-        self._gone = how
-
     def close(self, how: str) -> None:
         """The connection is gone, and with it all requests that wait."""
-        self._gone = how
-        for call in self._calls.values():
+        self.gone = how
+        for call in self.calls.values():
             call.fail(Gone(how, carried=True))
         for question in self._questions.values():
             question.task.cancel()
@@ -324,7 +317,7 @@ class Exchange:
         request_id = question.request_id
         if question.call is None:
             # It may be any call's, so the result of none is for other callers.
-            for one in self._calls.values():
+            for one in self.calls.values():
                 if one.context is not None:
                     one.context.marks.questioned = True
 

@@ -158,7 +158,7 @@ class _StreamableHttp(Connection):
 
     async def close(self) -> None:
         """Ends the session. Calls in flight still get their answers."""
-        self.exchange.refuse(CONNECTION_LOST)
+        self.exchange.gone = CONNECTION_LOST
         await self.exchange.background.close()
         if self._has_session:
             with suppress(*FAILURES, TimeoutError):

@@ -157,7 +157,7 @@ class StdioConnection(Connection):
                 unasked += weight_of(self.exchange.take(message, hold=self._hold), len(line))
         if self._lines.open_bytes <= VERY_LARGE_BYTES:
             self._hold.shrink(0)
-        elif self.exchange.is_idle:
+        elif not self.exchange.calls:
             self._drop("nobody waits for it")
         elif not (self._hold.bytes or self._waiting):
             self._waiting = True
