@@ -118,6 +118,13 @@ def test_a_handshake_that_agrees_on_nothing_says_why(result: dict[str, Any], rea
         Negotiation("handshake").answered(result)
 
 
+def test_a_handshake_needs_no_name_of_the_server() -> None:
+    negotiation = Negotiation("handshake")
+    negotiation.answered({**INITIALIZED, "serverInfo": {"name": "s"}})
+    assert negotiation.agreement is not None
+    assert negotiation.agreement.spellings == ("s",)
+
+
 @requirement("UP-37", "UP-7")
 def test_the_newer_era_stamps_every_request_and_the_older_one_only_its_headers() -> None:
     modern = Stamp(Agreement("2026-07-28", ServerCapabilities(), ""))
