@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from wicketgate.errors import ConnectRequired
-from wicketgate.login.grants import Bond, GrantEvent, Grants, no_report
+from wicketgate.login.grants import Bond, GrantEvent, Grants
 from wicketgate.login.sealed_rows import RowSeal, SealedRows
 from wicketgate.login.token_endpoint import Refresh
 from wicketgate.login.user_credentials import GrantName, UserCredentials
@@ -43,7 +43,7 @@ async def opened_rows(url: str) -> AsyncIterator[LoginRows]:
 
 
 def made_grants(
-    rows: SealedRows, report: Callable[[GrantEvent], None] = no_report, now: Callable[[], float] = time.time
+    rows: SealedRows, report: Callable[[GrantEvent], None] = lambda event: None, now: Callable[[], float] = time.time
 ) -> Grants:
     return Grants(rows, now, lambda: secrets.randbits(53), report)
 

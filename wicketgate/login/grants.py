@@ -99,10 +99,6 @@ class GrantEvent:
     by: str = ""
 
 
-def no_report(event: GrantEvent) -> None:
-    """Drops *event*."""
-
-
 @dataclass(eq=False, repr=False)
 class Grants:
     """The grants that are kept in *rows*. *now* is the time of day in seconds, *new_number* gives a number that does
@@ -114,7 +110,7 @@ class Grants:
     rows: SealedRows
     now: Callable[[], float]
     _new_number: Callable[[], int]
-    _report: Callable[[GrantEvent], None] = no_report
+    _report: Callable[[GrantEvent], None] = lambda event: None
 
     async def keep(self, actor: str, upstream: str, tokens: Tokens, bond: Bond, by: str = "") -> Grant:
         """Keep what a login gave, in place of all that the actor had at this upstream. *by* has logged in, if not the

@@ -191,12 +191,12 @@ class Body(httpx.AsyncByteStream):
         """Leave the answer although it may not have come to its end: the rest is dropped, and the connection kept if it
         ends within *within_s* and is small. For an answer whose meaning is known before its end."""
         self._end()
-        self._leave = _left
+        self._leave = lambda: None
         self._finish(within_s)
 
     def _end(self) -> None:
         self.pass_on(None)
-        self.read, self.watch, self._connection = _closed, _ignored, None
+        self.read, self.watch, self._connection = _closed, lambda _: None, None
 
     def _read_in_time(self) -> Coroutine[Any, Any, bytes]:
         self.watch(min(self._end_by, asyncio.get_running_loop().time() + self._read_s))
@@ -220,14 +220,6 @@ async def read_bounded(response: httpx.Response, max_bytes: int, room: Room | No
 
 async def _closed() -> bytes:
     raise AnswerAbandoned("the response was closed")
-
-
-def _ignored(_: float) -> None:
-    """A deadline for a body that is closed."""
-
-
-def _left() -> None:
-    """The end of a body whose connection is on its own."""
 
 
 IDLE_S = 4.0

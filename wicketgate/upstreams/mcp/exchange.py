@@ -166,7 +166,7 @@ class Exchange:
     """
 
     def __init__(self, name: str, post: Post) -> None:
-        self.announced: Heard = _unheard
+        self.announced: Heard = lambda method, params: None
         self.heard = 0
         self.background = Background()
         self.name = name
@@ -341,10 +341,6 @@ class Exchange:
         question.task = self.background.start(answer())
         # Not in the task itself: one that is cancelled before its first step never runs.
         question.task.add_done_callback(over)
-
-
-def _unheard(method: str, params: object) -> None:
-    """Drops an announcement."""
 
 
 async def _answer_to(name: str, question: Question) -> Mapping[str, Any]:

@@ -58,7 +58,7 @@ class UserUpstream:
     def __post_init__(self) -> None:
         self._sessions: dict[GrantName, AccountSession] = {}
         self._group: asyncio.TaskGroup | None = None
-        self._changed: Callable[[str], None] = _unheard
+        self._changed: Callable[[str], None] = lambda name: None
         self._connections = 0
         self._trouble = UpstreamStatus("ready")
         self._down_until = 0.0
@@ -284,7 +284,3 @@ class UserFeatures:
         """Pass on what the session of *grant* was told, as news for its actor alone."""
         for heard in self._watchers:
             heard(replace(change, actor=grant.actor or None))
-
-
-def _unheard(name: str) -> None:
-    """The listener before there is one."""

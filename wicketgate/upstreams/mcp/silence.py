@@ -67,15 +67,13 @@ class Silence:
                 if await self._answers():
                     break
                 without_answer += 1
-                if self._silent() and without_answer >= PINGS and not self._may_be_busy():
+                first = next(iter(self._in_flight), self._first_of_row)  # if older than the row, it may keep it busy
+                if self._silent() and without_answer >= PINGS and first >= self._first_of_row:
                     return
             self._doubt.clear()
 
     def _silent(self) -> bool:
         return self._row >= UNANSWERED and self._row_heard == self._heard()
-
-    def _may_be_busy(self) -> bool:
-        return next(iter(self._in_flight), self._first_of_row) < self._first_of_row
 
     async def _answers(self) -> bool:
         try:

@@ -178,14 +178,10 @@ def _field(parameter: inspect.Parameter, annotation: Any, words: str | None) -> 
         annotation = Annotated[annotation, default]
     elif default is not parameter.empty:
         options["default"] = default
-    if words and not _has_description(annotation):
+    found = get_args(annotation)[1:] if get_origin(annotation) is Annotated else ()
+    if words and not any(isinstance(part, FieldInfo) and part.description for part in found):
         options["description"] = words
     return annotation, Field(alias=parameter.name, **options)
-
-
-def _has_description(annotation: Any) -> bool:
-    found = get_args(annotation)[1:] if get_origin(annotation) is Annotated else ()
-    return any(isinstance(part, FieldInfo) and part.description for part in found)
 
 
 def _is_context(annotation: Any) -> bool:
