@@ -166,8 +166,7 @@ class UserLogins:
         return f"{self.public_url}/connect/{login.upstream}?f={quote(login.flow, safe='')}"
 
     def server(self, name: str) -> ServerLogin | None:
-        server = self._servers.get(name)
-        return None if server is None else server.login
+        return self._servers[name].login if name in self._servers else None
 
     async def come_back(self, came: Mapping[str, str], session: BrowserSession, mark: str) -> Login:
         """Lead the login that *came* back with the browser, at the address with *mark*, to its outcome, and return it.

@@ -61,7 +61,7 @@ class McpFeatures:
         self._wanted: frozenset[str] = frozenset()
         self._wanting = asyncio.Event()
         self._watchers: list[Callable[[FeatureChange], None]] = []
-        self._skills_changed: Callable[[], None] = _nothing
+        self._skills_changed: Callable[[], None] = lambda: None
 
     async def list_all(self, kind: FeatureKind, account: GrantName | None = None) -> FeatureList:
         method, key = _LISTS[kind]
@@ -103,7 +103,7 @@ class McpFeatures:
         """Show what a server supports that is connected now. *skills_changed* is called when its skills may be others,
         of which resources tell."""
         self.support = _support_of(agreement, instructions=self._instructions)
-        self._skills_changed = skills_changed if self.support.skills else _nothing
+        self._skills_changed = skills_changed if self.support.skills else lambda: None
 
     async def serve(self, client: McpClient) -> None:
         """For as long as a session lasts: follow the changes of its server."""
@@ -173,10 +173,6 @@ class McpFeatures:
         for heard in self._watchers:
             for change in changes:
                 heard(change)
-
-
-def _nothing() -> None:
-    """The listener of skills where a server has none."""
 
 
 def _support_of(agreement: Agreement, *, instructions: bool) -> FeatureSupport:

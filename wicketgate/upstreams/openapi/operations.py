@@ -212,23 +212,19 @@ def _output_schema(document: Document, raw: Mapping[str, Any], schemas: ToolSche
         for media_type, media in content.items():
             if is_json_type(media_type) and isinstance(media, Mapping) and ("schema" in media or "$ref" in media):
                 try:
-                    media = document.resolve(media)
-                    return _object_schema(document, media.get("schema", {}), schemas)
+                    declared = document.resolve(media).get("schema", {})
+                    if document.resolve(declared).get("type") != "object":
+                        return None
+                    schema = schemas.read(declared)
+                    if definitions := schemas.definitions():
+                        schema["$defs"] = definitions
                 except Unusable:
                     return None
+                if not schemas.whole or schema.get("type", "object") != "object":
+                    return None
+                # Tools declare the type at the root, also if it follows from a reference.
+                return {"type": "object", **schema}
     return None
-
-
-def _object_schema(document: Document, raw: object, schemas: ToolSchemas) -> dict[str, Any] | None:
-    if document.resolve(raw).get("type") != "object":
-        return None
-    schema = schemas.read(raw)
-    if definitions := schemas.definitions():
-        schema["$defs"] = definitions
-    if not schemas.whole or schema.get("type", "object") != "object":
-        return None
-    # Tools declare the type at the root, also if it follows from a reference.
-    return {"type": "object", **schema}
 
 
 def _successes(document: Document, raw: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
