@@ -3,7 +3,6 @@
 import asyncio
 import json
 import sys
-from pathlib import Path
 from typing import Any
 
 import click
@@ -20,14 +19,6 @@ import click
 )
 @click.option("--tool-prompt", help="A question that makes the model call a tool.")
 @click.option(
-    "--timeout",
-    "timeout_s",
-    type=click.FloatRange(min=0, min_open=True),
-    default=60.0,
-    show_default=True,
-    help="Longest silence in seconds; a stream may take ten times as long.",
-)
-@click.option(
     "--deadline",
     "deadline_s",
     type=click.FloatRange(min=0, min_open=True),
@@ -35,9 +26,8 @@ import click
     show_default=True,
     help="Seconds for the whole check.",
 )
-@click.option("--report", type=click.Path(dir_okay=False, path_type=Path), help="Write the findings as JSON here.")
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON, instead of lines.")
-def conform(url: str, report: Path | None, as_json: bool, **options: Any) -> None:
+def conform(url: str, as_json: bool, **options: Any) -> None:
     """Check any engine at URL against the chat contract, over HTTP.
 
     It sends some twenty requests to POST URL/engine/chat, and so to the model. It prints one line for each requirement,
@@ -54,11 +44,5 @@ def conform(url: str, report: Path | None, as_json: bool, **options: Any) -> Non
     except CannotExamine as error:
         click.echo(f"wicketgate: {error}", err=True)
         sys.exit(2)
-    if as_json:
-        click.echo(json.dumps(found.as_dict(), indent=2))
-    else:
-        for line in found.lines():
-            click.echo(line)
-    if report is not None:
-        report.write_text(json.dumps(found.as_dict(), indent=2) + "\n", encoding="utf-8")
+    click.echo(json.dumps(found.as_dict(), indent=2) if as_json else "\n".join(found.lines()))
     sys.exit(0 if found.conforms else 1)

@@ -3,12 +3,21 @@
 Pure checks. A rule gives None for a stream that holds nothing it could judge, otherwise the faults that it found.
 """
 
-import json
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from app.conform.transcript import EventStream, Frame, Transcript, Verdict, excerpt, judge, not_testable, read_json
+from app.conform.transcript import (
+    EventStream,
+    Frame,
+    Transcript,
+    Verdict,
+    excerpt,
+    judge,
+    not_testable,
+    read_json,
+    read_stream,
+)
 
 Rule = Callable[[EventStream], list[str] | None]
 
@@ -48,32 +57,34 @@ def judge_streams(rule: Rule, streams: Sequence[EventStream]) -> Verdict:
     return judge([f"{label}: {fault}" for label, faults in found for fault in faults], f"{len(found)} streams")
 
 
-def not_refused(answer: Transcript, statuses: Collection[int]) -> list[str]:
-    """A fault unless the answer has one of *statuses*."""
-    if answer.status in statuses:
+def unexpected(answer: Transcript, wanted: str) -> list[str]:
+    """A fault unless the answer is one of the words *wanted*: a status, ``stream``, or the last event of a stream."""
+    seen = {"stream", read_stream(answer).end} if answer.is_stream else {str(answer.status)}
+    if not seen.isdisjoint(wanted.split()):
         return []
-    wanted = " or ".join(str(status) for status in sorted(statuses))
-    return [f"{answer.label}: {answer.status or answer.broken} instead of {wanted}"]
+    return [f"{answer.label}: {answer.status or answer.broken} {answer.media_type} instead of {wanted}"]
 
 
 def refusal_faults(answer: Transcript) -> list[str]:
     """The faults of a refusal's body, which must be ``{code, message}`` as JSON without leaks (CHAT-23)."""
     asked = f"{answer.label}: {answer.status}"
-    if answer.media_type != "application/json":
-        return [f"{asked} with content type {excerpt(answer.media_type)}"]
     try:
         body = read_json(answer.body)
-    except ValueError:
-        return [f"{asked} with a body that is not JSON: {excerpt(answer.body.decode(errors='replace'))}"]
-    if not isinstance(body, dict) or body.keys() != {"code", "message"}:
-        return [f"{asked} with a body that is not {{code, message}}: {excerpt(json.dumps(body))}"]
-    if not all(isinstance(value, str) and value for value in body.values()):
-        return [f"{asked}: code and message must be texts: {excerpt(json.dumps(body))}"]
+    except (ValueError, RecursionError):
+        body = None
+    if answer.media_type != "application/json" or not _fits(body, {"code": str, "message": str}) or "" in body.values():
+        shown = excerpt(answer.body.decode(errors="replace"))
+        return [f"{asked} {answer.media_type} with a body that is not {{code, message}} as JSON: {shown}"]
     return [f"{asked}: {leak}" for leak in _leaks(body["message"])]
 
 
 def _syntax(stream: EventStream) -> list[str]:
     return list(stream.syntax)
+
+
+def _collected(stream: EventStream) -> list[str]:
+    collected = "content-length" in stream.source.headers
+    return ["it has a Content-Length, so it was collected before it was sent"] if collected else []
 
 
 def _names(stream: EventStream) -> list[str]:
@@ -90,22 +101,20 @@ def _shapes(stream: EventStream) -> list[str]:
 
 def _usage(stream: EventStream) -> list[str] | None:
     counted = [frame.data["usage"] for frame in _of(stream, "done") if isinstance(frame.data.get("usage"), dict)]
-    tokens = [(item, item.get("prompt_tokens"), item.get("completion_tokens")) for item in counted]
     faults = [
-        f"usage {excerpt(str(item))}" for item, *counts in tokens if any(type(n) is not int or n < 0 for n in counts)
+        f"usage {excerpt(str(usage))}"
+        for usage in counted
+        for count in (usage.get("prompt_tokens"), usage.get("completion_tokens"))
+        if type(count) is not int or count < 0
     ]
     return faults if counted else None
 
 
 def _one_end(stream: EventStream) -> list[str]:
-    ends = [index for index, frame in enumerate(stream.frames) if frame.event in ENDS]
-    if not ends:
-        return [f"no done and no error; the last event was {excerpt(stream.end)}"]
-    if len(ends) > 1:
-        return [f"{len(ends)} ends: {', '.join(stream.frames[index].event for index in ends)}"]
-    if ends[0] != len(stream.frames) - 1:
-        return [f"{excerpt(stream.end)} after {stream.frames[ends[0]].event}"]
-    return []
+    ends = [frame.event for frame in stream.frames if frame.event in ENDS]
+    if len(ends) == 1 and stream.end in ENDS:
+        return []
+    return [f"its ends are {', '.join(ends) or 'none'}; the last event was {excerpt(stream.end)}"]
 
 
 def _whole_body(stream: EventStream) -> list[str]:
@@ -147,6 +156,7 @@ def _tool_pairs(stream: EventStream) -> list[str] | None:
 
 
 RULES: tuple[tuple[str, str, Rule], ...] = (
+    ("CHAT-1", "the answer is a stream, 200 text/event-stream", _collected),
     ("CHAT-25", "every event has one event line and one data line with JSON, in UTF-8", _syntax),
     ("CHAT-26", "only text-delta, tool-call, tool-result, done and error", _names),
     ("CHAT-29", "data has exactly the contract's keys, of the contract's types", _shapes),

@@ -83,7 +83,6 @@ class Transcript:
     status: int
     headers: Mapping[str, str]
     body: bytes
-    reads: int = 1
     broken: str = ""
 
     @property
@@ -105,11 +104,10 @@ class Frame(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class EventStream:
-    """The events of one answer. *comments* counts comment lines; *syntax* holds the faults of the lines themselves."""
+    """The events of one answer. *syntax* holds the faults of the lines themselves."""
 
     source: Transcript
     frames: tuple[Frame, ...]
-    comments: int
     syntax: tuple[str, ...]
 
     @property
@@ -129,15 +127,12 @@ def read_stream(transcript: Transcript) -> EventStream:
     if text and not text.endswith("\n\n"):
         syntax.append(f"the last event is not ended by a blank line: {excerpt(text[-40:])}")
     frames: list[Frame] = []
-    comments = 0
     for block in text.split("\n\n"):
         # Sort the lines of one event by their field.
         event, data = "", []
         for line in filter(None, block.split("\n")):
-            name, colon, value = line.partition(":")
-            if not name and colon:
-                comments += 1
-            elif name not in _FIELDS:
+            name, _, value = line.partition(":")
+            if name not in _FIELDS and line[0] != ":":
                 syntax.append(f"a line that is no field of an event: {excerpt(line)}")
             elif name == "event":
                 event = value.removeprefix(" ")
@@ -151,19 +146,16 @@ def read_stream(transcript: Transcript) -> EventStream:
         raw = "\n".join(data)
         try:
             decoded = read_json(raw)
-        except ValueError:
+        except (ValueError, RecursionError):
             decoded = None
             syntax.append(f"data is not JSON: {excerpt(raw)}")
         frames.append(Frame(event, decoded, raw))
-    return EventStream(transcript, tuple(frames), comments, tuple(syntax))
+    return EventStream(transcript, tuple(frames), tuple(syntax))
 
 
 def read_json(text: str | bytes) -> Any:
-    """Reads JSON as strictly as a browser: NaN and infinity are refused. Raises only ValueError."""
-    try:
-        return json.loads(text, parse_constant=_refuse_constant)
-    except RecursionError:
-        raise ValueError("nested too deep") from None
+    """Reads JSON as strictly as a browser: NaN and infinity are refused. Raises ValueError or RecursionError."""
+    return json.loads(text, parse_constant=_refuse_constant)
 
 
 def _refuse_constant(name: str) -> None:

@@ -301,21 +301,19 @@ async def test_while_it_drains_new_requests_get_503_and_a_second_signal_ends_it_
 
 @requirement("CHAT-1", "CHAT-42", "CHAT-86")
 async def test_the_checker_of_the_contract_finds_nothing_wrong_with_us(tmp_path: Path) -> None:
-    report = tmp_path / "report.json"
     async with program("app", "serve", "--config", str(write_config(tmp_path)), "--port", "0") as running:
         url = await address(running)
         async with program(
-            "app", "conform", url, "--key", KEY, "--tool-prompt", "Which tools are there?", "--report", str(report)
+            "app", "conform", url, "--key", KEY, "--tool-prompt", "Which tools are there?", "--json"
         ) as checker:
             code = await checker.ended(40)
         await running.stop()
-    findings = json.loads(report.read_text())["findings"]
+    findings = json.loads(checker.stdout)["findings"]
     assert [finding for finding in findings if finding["status"] == "fail"] == []
     assert code == 0
-    # It makes no model fail, and answers too soon for heartbeats.
+    # It makes no model fail.
     unseen = {finding["id"] for finding in findings if finding["status"] == "not-testable"}
-    assert unseen <= {"CHAT-35", "CHAT-36", "CHAT-37", "CHAT-30"}
-    assert checker.stdout.count("\n") == len(findings) + 1
+    assert unseen <= {"CHAT-36", "CHAT-37"}
 
 
 @requirement("OPS-395")
