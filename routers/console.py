@@ -12,8 +12,8 @@ from statistics import median
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
+from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
-from pydantic import BaseModel
 
 from app.console.live import Feed, Page, Readable, TooManyPages, may_read
 from app.console.map import Maps
@@ -43,113 +43,7 @@ Figure = tuple[int, int, float | None]
 """Calls that ran, those of them that failed, and the median of the last durations in milliseconds."""
 
 
-class May(BaseModel):
-    """*read*: all of the gate (``ops:read``). *write*: change it (``ops:write``)."""
-
-    read: bool
-    write: bool
-
-
-class Me(BaseModel):
-    """The caller, as the gate knows it."""
-
-    actor: str
-    key_id: str
-    permissions: list[str]
-    version: str
-    may: May
-
-
-class MapModel(BaseModel):
-    """The part that a model is shown: *tools* of so many *tokens*, in place of the tools *behind* them."""
-
-    tools: int
-    tokens: int
-    behind: int
-
-
-class MapUpstream(BaseModel):
-    """*kind*: ``stdio``, ``http``, ``sse``, ``openapi``, ``python`` or ``embedded``. *tools* is the number that the
-    caller sees."""
-
-    name: str
-    kind: str
-    state: str
-    error: str
-    tools: int
-
-
-class MapRow(BaseModel):
-    """A card. Its tools stand in the columns from *first* on; *upstream* is a place in the list of upstreams. *leaf*:
-    the card of a single tool. *tokens*: of the definitions."""
-
-    path: str
-    label: str
-    leaf: bool
-    upstream: int
-    first: int
-    count: int
-    tokens: int
-
-
-class MapColumns(BaseModel):
-    """One value for each tool. *writes* is 1 if it changes things by its own word; *tokens* are of its definition."""
-
-    id: list[str]
-    name: list[str]
-    writes: list[int]
-    tokens: list[int]
-    about: list[str]
-
-
-class GateMap(BaseModel):
-    """*held*: the number of quarantined tools; *suspicious*: ids of suspicious tools in use; *hidden*: tools that the
-    caller itself may not use, 500 at most, at ``/``. All three only for callers with ``ops:read``."""
-
-    version: str
-    path: str
-    model: MapModel
-    held: int
-    suspicious: list[str]
-    upstreams: list[MapUpstream]
-    rows: list[MapRow]
-    columns: MapColumns
-    hidden: MapColumns
-
-
-class TrafficTotals(BaseModel):
-    """*calls* were run, through whichever door, or tried; *failed* are those of them that failed. *refused*: calls that
-    were turned down before anything ran, in none of the other numbers. *median_ms* is of calls that ran. *waiting*:
-    calls that wait for an approval, at all processes. *behind*: the tools that the caller sees. Tokens are estimates,
-    by four characters a token."""
-
-    calls: int
-    failed: int
-    refused: int
-    median_ms: float | None
-    given_tokens: int
-    naive_tokens: int
-    waiting: int = 0
-    behind: int = 0
-
-
-class TrafficFigures(BaseModel):
-    """*since* is in seconds since the epoch. *tools* has by id the calls that ran, those of them that failed, and the
-    median in milliseconds, whose sums are the totals. *meta* has the calls of the three tools by models, refused ones
-    included: what *calls* and *refused* have more than ``tool_execute`` came through other doors. Of a caller's own
-    calls it has no door: all are ``tool_execute``."""
-
-    since: float
-    totals: TrafficTotals
-    meta: dict[str, int]
-    tools: dict[str, tuple[int, int, float | None]]
-
-
 _PATH = parameters(query("path", {"type": "string", "default": "/"}))
-
-_EVENTS = """A stream of server-sent events, as long as it is read: `call` (an operation has ended), `server` (the
-state of an upstream), `catalog` (other tools are in force), `tokens`, `approval`, and `gap` when this reader was too
-slow and has missed some."""
 
 
 class _Data(APIRoute):
@@ -185,20 +79,29 @@ def console_router(gate: Gate, feed: Feed, heartbeat_s: float) -> APIRouter:
     maps = Maps(gate)
 
     @router.get("/me", operation_id="console_me")
-    async def me(request: Request) -> Me:
-        """The caller, and what it may do here."""
+    async def me(request: Request) -> Response:
+        """The caller, as the gate knows it. It may read all of the gate (`ops:read`), and change it (`ops:write`)."""
         identity = identity_of(request)
-        return Me(
-            actor=identity.actor,
-            key_id=identity.key_id,
-            permissions=list(identity.permissions),
-            version=VERSION,
-            may=May(read=identity.allows("ops:read"), write=identity.allows("ops:write")),
+        return JSONResponse(
+            {
+                "actor": identity.actor,
+                "key_id": identity.key_id,
+                "permissions": identity.permissions,
+                "version": VERSION,
+                "may": {"read": identity.allows("ops:read"), "write": identity.allows("ops:write")},
+            }
         )
 
-    @router.get("/map", operation_id="console_map", response_model=GateMap, openapi_extra=_PATH)
+    @router.get("/map", operation_id="console_map", openapi_extra=_PATH)
     async def gate_map(request: Request) -> Response:
-        """The cards that a browse of `path` could give, with the tools behind each. It has an entity tag."""
+        """The cards that a browse of `path` could give, with the tools behind each. It has an entity tag.
+
+        `model` is what a model is shown: `tools` of so many `tokens`, in place of the tools `behind` them. Each of
+        `rows` is a card, whose tools stand in the `columns` from `first` on; `upstream` is a place in `upstreams`, and
+        `leaf` is true for a single tool. A tool `writes` (1) if it changes things by its own word. Only callers with
+        `ops:read` get `held`, the number of quarantined tools, `suspicious` tools in use, and those `hidden` from the
+        caller itself (500 at most, at `/`).
+        """
         context, path = context_of(request), request.query_params.get("path", "/")
         try:
             body, etag = await maps.draw(path, context, everything=context.identity.allows("ops:read"))
@@ -212,8 +115,16 @@ def console_router(gate: Gate, feed: Feed, heartbeat_s: float) -> APIRouter:
         return Response(body, 200, headers, "application/json")
 
     @router.get("/traffic", operation_id="console_traffic")
-    async def traffic(request: Request) -> TrafficFigures:
-        """The calls since the process began; for callers without `ops:read` by themselves, of late."""
+    async def traffic(request: Request) -> Response:
+        """The calls since the process began; for callers without `ops:read` by themselves, of late.
+
+        `calls` were run, through whichever door, or tried; `failed` are those of them that failed. `refused` were
+        turned down before anything ran, and are in none of the other numbers. `waiting` calls wait for an approval, at
+        all processes. The caller sees the tools `behind`. Tokens are estimates, by four characters a token. `tools` has
+        by id the calls that ran, those of them that failed, and the median in milliseconds, whose sums are the totals.
+        `meta` has the calls of the three tools by models, refused ones included: what `calls` and `refused` have more
+        than `tool_execute` came through other doors. A caller's own calls have no door: all are `tool_execute`.
+        """
         context = context_of(request)
         identity, runtime = context.identity, gate.runtime
         await runtime.browsing.prepare(context)
@@ -228,10 +139,13 @@ def console_router(gate: Gate, feed: Feed, heartbeat_s: float) -> APIRouter:
         found["totals"]["waiting"] = 0
         with suppress(NotAdmitted):  # the gate page says that the store is unavailable
             found["totals"]["waiting"] = await gate.approvals.count(identity, everything=whole)
-        return TrafficFigures.model_validate(found)
+        return JSONResponse(found)
 
-    @router.get("/events", operation_id="console_events", description=_EVENTS, response_class=Response)
+    @router.get("/events", operation_id="console_events", response_class=Response)
     async def events(request: Request) -> Response:
+        """A stream of server-sent events, as long as it is read: `call` (an operation has ended), `server` (the state
+        of an upstream), `catalog` (other tools are in force), `tokens`, `approval`, and `gap` when this reader was too
+        slow and has missed some."""
         try:
             page = feed.open(identity_of(request))
         except TooManyPages:
@@ -264,27 +178,21 @@ async def _pieces(page: Page) -> AsyncGenerator[bytes, None]:
         yield "".join(lines).encode("ascii")
 
 
-class SignedIn(BaseModel):
-    """The key, to be sent as ``Authorization: Bearer``."""
-
-    key: str
-
-
 def sign_in_router(sign_in: SignIn | None) -> APIRouter:
     """*sign_in* is None where no key was made at this start: then no code is right."""
     router = data_router()
 
-    @router.post("/sign-in", operation_id="console_sign_in", response_model=SignedIn, openapi_extra=_SIGN_IN_BODY)
-    async def exchange(request: Request) -> Response | SignedIn:
-        """Exchanges the code of the link that was printed at the start for the key of that start. Good once, for ten
-        minutes. It needs no credential."""
+    @router.post("/sign-in", operation_id="console_sign_in", openapi_extra=_SIGN_IN_BODY)
+    async def exchange(request: Request) -> Response:
+        """Exchanges the code of the link that was printed at the start for the key of that start, to be sent as
+        `Authorization: Bearer`. Good once, for ten minutes. It needs no credential."""
         code = (await short_object(request, _SIGN_IN_BYTES)).get("code")
         if not isinstance(code, str):
             return refuse(400, "invalid_request", 'The body must be {"code": "..."}')
         key = sign_in.exchange(code) if sign_in is not None else None
         if key is None:
             return refuse(401, "unauthorized", "This code is unknown, was used, or is too old")
-        return SignedIn(key=key)
+        return JSONResponse({"key": key})
 
     return router
 

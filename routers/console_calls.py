@@ -2,10 +2,9 @@
 
 import math
 from functools import partial
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 from fastapi import APIRouter, Request, Response
-from pydantic import BaseModel
 
 from app.console.calls import FILTERS, MAX_CHARS, MAX_LIMIT, BadCursor, Filters, list_calls, one_call
 from app.console.live import may_read
@@ -19,72 +18,6 @@ from wicketgate.storage.audit_read import ReadingsFull
 _LIMIT = 50
 _MAX_CURSOR_CHARS = 200
 _LATEST = 253_402_300_000.0
-
-
-class CallStage(BaseModel):
-    """The work of one plugin on the call."""
-
-    plugin: str
-    phase: str
-    outcome: str
-    note: str
-    ms: float
-
-
-class CallRecord(BaseModel):
-    """A record of the audit. *at*: when the call came in, in seconds since the epoch. *name* is that part of *tool_id*.
-    *arguments* is their digest. The legs *transport*, *protocol* and *tool* say which part failed."""
-
-    at: float
-    operation: str
-    actor: str
-    key_id: str
-    source: str
-    correlation_id: str
-    call_id: str
-    outcome: str
-    tool_id: str
-    name: str
-    server: str
-    arguments: str
-    transport: str
-    protocol: str
-    tool: str
-    code: str
-    cached: bool
-    duration_ms: float
-    upstream_ms: float
-    stages: list[CallStage]
-    phase: str
-    approval: str
-    detail: str
-
-
-class CallRecords(BaseModel):
-    """The newest first. *older*: further ones are in memory, in the audit database (``sql``), nowhere (``none``), or it
-    could not be read now (``unread``)."""
-
-    calls: list[CallRecord]
-    next_cursor: str | None
-    older: Literal["memory", "sql", "none", "unread"]
-
-
-class CallTimes(BaseModel):
-    """The time of a call by place, in milliseconds: at the server, in plugins, and in the gate itself, waiting
-    included."""
-
-    whole_ms: float
-    server_ms: float
-    plugins_ms: float
-    gate_ms: float
-
-
-class WholeCall(BaseModel):
-    """All records of one call. *unread*: the audit database could not be read, so some may be missing."""
-
-    records: list[CallRecord]
-    unread: bool
-    times: CallTimes
 
 
 _TEXT = {"type": "string", "maxLength": MAX_CHARS}
@@ -101,22 +34,20 @@ _SCHEMAS: dict[str, dict[str, Any]] = {
 _LIST = parameters(*(query(name, schema) for name, schema in _SCHEMAS.items()))
 _ONE = parameters(in_path("call_id"))
 
-_LISTED = """Records of calls and other operations, the newest first: those in memory, then those of the audit database,
-if there is one. With `ops:read` all, otherwise the caller's own. `tool` and `q` are parts of a text; `from` and `to`
-are in seconds since the epoch; the outcome `error` is that of calls whose tool answered with an error."""
-
 
 def console_calls_router(gate: Gate) -> APIRouter:
     router = data_router()
 
-    @router.get(
-        "/calls",
-        operation_id="console_calls",
-        response_model=CallRecords,
-        openapi_extra=_LIST,
-        description=_LISTED,
-    )
+    @router.get("/calls", operation_id="console_calls", openapi_extra=_LIST)
     async def calls(request: Request) -> Response:
+        """Records of calls and other operations, the newest first: those in memory, then those of the audit database,
+        if there is one. With `ops:read` all, otherwise the caller's own. `tool` and `q` are parts of a text; `from` and
+        `to` are in seconds since the epoch; the outcome `error` is that of calls whose tool answered with an error.
+
+        A record says when the call came in (`at`), and which part of it failed: `transport`, `protocol` or `tool`;
+        `arguments` is their digest. Further records are in memory, in the audit database (`sql`), nowhere (`none`), or
+        could not be read now (`unread`), as `older` says.
+        """
         wanted = request.query_params
         texts = {name: wanted[name] for name in FILTERS if wanted.get(name)}
         if any(len(text) > MAX_CHARS for text in texts.values()):
@@ -141,9 +72,11 @@ def console_calls_router(gate: Gate) -> APIRouter:
         except ReadingsFull as full:
             return _refuse_reading(full)
 
-    @router.get("/calls/{call_id}", operation_id="console_call", response_model=WholeCall, openapi_extra=_ONE)
+    @router.get("/calls/{call_id}", operation_id="console_call", openapi_extra=_ONE)
     async def call(request: Request) -> Response:
-        """One call: its records, the plugins that it passed, and where its time went."""
+        """One call: its records, the plugins that it passed, and where its time went, in milliseconds: at the server,
+        in plugins, and in the gate itself, waiting included. `unread`: the audit database could not be read, so some
+        records may be missing."""
         call_id = request.path_params["call_id"][:MAX_CHARS]
         try:
             found = await one_call(gate, call_id, partial(may_read, gate, identity_of(request)), _actor(request))

@@ -3,11 +3,9 @@
 import math
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Literal
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
-from pydantic import BaseModel
 
 from app.console.search import MAX_HITS, MAX_QUERY_CHARS, search
 from app.console.tool import held_tools, run_tool, view_part, whole_tool
@@ -25,7 +23,6 @@ from routers.json_bodies import (
 from routers.refusals import need, refuse
 from wicketgate.access.identity import ACTOR_PATTERN, Identity, parse_granted
 from wicketgate.access.shares import RETRY_AFTER_S, ShareRefused, too_many_text
-from wicketgate.catalog.definition_change import Impact
 from wicketgate.catalog.shortlist import MOST_SHOWN
 from wicketgate.errors import HydrateFailed
 from wicketgate.gate import Gate
@@ -34,192 +31,6 @@ from wicketgate.ports import CallContext, session_key
 _MAX_NAME_CHARS = 300
 _MAX_SESSION_CHARS = 64
 _SESSION = "console search"
-
-
-class QueryWord(BaseModel):
-    """A word as it was written. *terms* are what is looked for; *found_in* is the number of tools that have it, and
-    *rarity* what that weighs. *idle*: it says nothing of any tool."""
-
-    text: str
-    terms: list[str]
-    found_in: int
-    rarity: float
-    idle: bool
-
-
-class CardLine(BaseModel):
-    """The card as a model is shown it, empty where there is none."""
-
-    text: str
-    tokens: int
-
-
-class ScorePart(BaseModel):
-    """The addition of one term to a score. *word*: its place among the words of the query. *via*: the term that the
-    tool has, the same or a synonym; empty if it was only learned. *learned*: the share of *adds* owed to learned
-    words."""
-
-    word: int | None
-    term: str
-    via: str
-    fields: list[Literal["name", "namespace", "said", "description", "arguments", "learned"]]
-    rarity: float
-    weight: float
-    adds: float
-    learned: float
-
-
-class Hit(BaseModel):
-    """A tool. *parts* add up to *score*, which is null for one that does not rank now; *factors* are contained in them.
-    *sent_score* and *seen*: as it stands in this session. *request*: the words of the one request, of several, that
-    counts in its favour."""
-
-    id: str
-    name: str
-    namespace: str
-    about: str
-    score: float | None
-    sent_score: float | None
-    seen: bool
-    card: CardLine
-    definition_tokens: int
-    writes: bool
-    parts: list[ScorePart]
-    factors: dict[str, float]
-    request: list[int]
-
-
-class SearchAnswer(BaseModel):
-    """*matched* tools have anything of the query; a model is given the first *shown*, as *text* of *tokens*, in place
-    of *naive_tokens* with every definition. *cache_stable*: sessions keep the order of cards."""
-
-    query: str
-    words: list[QueryWord]
-    matched: int
-    shown: int
-    text: str
-    tokens: int
-    naive_tokens: int
-    cache_stable: bool
-    hits: list[Hit]
-
-
-class PinState(BaseModel):
-    """``none``: nothing is pinned here; ``new``: in use without having been accepted. *file*: there is a lock file."""
-
-    state: Literal["none", "accepted", "new", "suspicious"]
-    signs: list[str]
-    trusted: bool
-    file: bool
-    digest: str
-    may_accept: bool
-
-
-class KeyHolder(BaseModel):
-    id: str
-    actor: str
-
-
-class PolicyOfTool(BaseModel):
-    """The reasons for which the holder of *key* may use the tool or not, line by line."""
-
-    key: str
-    actor: str
-    usable: bool
-    lines: list[str]
-    keys: list[KeyHolder]
-
-
-class RecentCall(BaseModel):
-    id: str
-    at: float
-    operation: str
-    tool_id: str
-    name: str
-    server: str
-    actor: str
-    outcome: str
-    tool: str
-    code: str
-    duration_ms: float
-
-
-class WholeTool(BaseModel):
-    """A tool. *traffic*, *pin* and *policy* only with ``ops:read``. A schema or definition that is too large is null.
-    *no_card*: why no search gives it. *hidden*: the caller itself may not use it, and sees it as an operator.
-    *traffic*: calls, failed, median in milliseconds."""
-
-    id: str
-    name: str
-    namespace: str
-    upstream: str
-    upstream_name: str
-    path: str
-    kind: Literal["tool", "skill"]
-    hidden: bool
-    title: str
-    description: str
-    writes: bool
-    no_card: str
-    card: CardLine
-    definition_tokens: int
-    input_schema: dict[str, Any] | None
-    output_schema: dict[str, Any] | None
-    annotations: dict[str, Any] | None
-    examples: list[Any] | None
-    definition: dict[str, Any] | None
-    traffic: tuple[int, int, float | None] | None
-    recent: list[RecentCall]
-    pin: PinState | None
-    policy: PolicyOfTool | None
-
-
-class HeldTool(BaseModel):
-    """A tool, or another offer (``rec/prompts``), that is quarantined; *held* false: a suspicious one in use. *digest*
-    is that of the definition as it is now, empty where it cannot be accepted here."""
-
-    source: str
-    name: str
-    held: bool
-    reason: Literal["changed", "new", "suspicious"]
-    explanation: str
-    impact: Impact | None
-    diff: list[str]
-    signs: list[str]
-    about: str
-    digest: str
-    may_accept: bool
-    definition: dict[str, Any] | None
-
-
-class HeldTools(BaseModel):
-    """*more*: so many are not listed."""
-
-    held: list[HeldTool]
-    more: int
-
-
-class RunAnswer(BaseModel):
-    """*envelope* is the answer of ``tool_execute``, or its failure; *text* what a model reads. *request* and *response*
-    are those of the tool server, null if there was no call or they are large (*called* tells which)."""
-
-    is_error: bool
-    envelope: dict[str, Any]
-    text: str
-    tokens: int
-    request: dict[str, Any] | None
-    response: dict[str, Any] | None
-    called: bool
-    duration_ms: float
-    correlation_id: str
-
-
-class ViewAnswer(BaseModel):
-    """*view* is the answer of ``tool_view``, or its failure."""
-
-    is_error: bool
-    view: dict[str, Any]
-    text: str
 
 
 _NAME = {"type": "string", "maxLength": _MAX_NAME_CHARS}
@@ -232,10 +43,6 @@ _TOOL = parameters(query("id", required=True), *(query(name) for name in ("key",
 _HELD = parameters(query("tool", _NAME))
 _RUN = json_body({"id": _NAME, "args": OBJECT, "dry_run": {"type": "boolean", "default": False}}, "id")
 _VIEW = json_body({"handle": TEXT, "selector": OBJECT}, "handle", "selector")
-
-_SEARCHED = """The tools that a model would be given for the words `q`, best first, with the reasons. With `session`, a
-name of the caller's choice, they are as a model is sent them in that session, which remembers what it was sent where
-cache-stable order is on."""
 
 
 def _identity_in(wanted: Mapping[str, str]) -> Identity:
@@ -250,14 +57,21 @@ def _identity_in(wanted: Mapping[str, str]) -> Identity:
 def console_tools_router(gate: Gate) -> APIRouter:
     router = data_router()
 
-    @router.get(
-        "/search",
-        operation_id="console_search",
-        response_model=SearchAnswer,
-        openapi_extra=_SEARCH,
-        description=_SEARCHED,
-    )
+    @router.get("/search", operation_id="console_search", openapi_extra=_SEARCH)
     async def searched(request: Request) -> Response:
+        """The tools that a model would be given for the words `q`, best first, with the reasons. With `session`, a name
+        of the caller's choice, they are as a model is sent them in that session, which remembers what it was sent where
+        cache-stable order is on.
+
+        `matched` tools have anything of the query; a model is given the first `shown`, as `text` of `tokens`, in place
+        of `naive_tokens` with every definition. Of each word as it was written, `terms` are what is looked for,
+        `found_in` is the number of tools that have it, and `rarity` what that weighs; an `idle` one says nothing of any
+        tool. The `parts` of a hit add up to its `score`, which is null for a tool that does not rank now, and contain
+        its `factors`; `sent_score` and `seen` are as it stands in this session; `request` has the places of the words
+        of the one request, of several, that counts in its favour. A part is what one term adds: `word` is its place
+        among the words; `via` the term that the tool has, the same or a synonym, empty if it was only learned;
+        `learned` the share owed to learned words.
+        """
         wanted = request.query_params
         words, session = wanted.get("q", ""), wanted.get("session", "")
         limit = number_in(wanted.get("limit", str(MOST_SHOWN)))
@@ -268,10 +82,16 @@ def console_tools_router(gate: Gate) -> APIRouter:
         context = _named(context_of(request), session)
         return SurrogateJson(await search(gate.runtime, words, limit, context, sent=bool(session)))
 
-    @router.get("/tool", operation_id="console_tool", response_model=WholeTool, openapi_extra=_TOOL)
+    @router.get("/tool", operation_id="console_tool", openapi_extra=_TOOL)
     async def tool(request: Request) -> Response:
         """All that there is to know of one tool; with `key`, why the holder of that key may use it; with `actor`,
-        `permissions` and `roles` (lists with commas), why such a caller may."""
+        `permissions` and `roles` (lists with commas), why such a caller may.
+
+        `traffic` (calls, failed, median in milliseconds), `pin` and `policy` are null without `ops:read`, and a schema
+        or definition if it is too large. `no_card` says why no search gives it. The caller itself may not use a
+        `hidden` tool, and sees it as an operator. A pin is `none` if nothing is pinned here, `new` if the tool is in
+        use without having been accepted; `file` is true if there is a lock file.
+        """
         context, wanted = context_of(request), request.query_params
         read, write = context.identity.allows("ops:read"), context.identity.allows("ops:write")
         tool_id, key = wanted.get("id", "")[:_MAX_NAME_CHARS], wanted.get("key", "")
@@ -284,16 +104,20 @@ def console_tools_router(gate: Gate) -> APIRouter:
         except HydrateFailed as error:
             return refuse(404, "not_found", error.message)
 
-    @router.get("/held", operation_id="console_held", response_model=HeldTools, openapi_extra=_HELD)
+    @router.get("/held", operation_id="console_held", openapi_extra=_HELD)
     async def held(request: Request) -> Response:
-        """Lists definitions that are quarantined or suspicious, with reasons. Needs `ops:read`."""
+        """Lists the tools, and other offers (`rec/prompts`), that are quarantined, or suspicious and in use (`held` is
+        false), with reasons. `more` are not listed. `digest` is that of the definition as it is now, empty where it
+        cannot be accepted here. Needs `ops:read`."""
         need(request, "ops:read")
         wanted, may_accept = request.query_params.get("tool", ""), identity_of(request).allows("ops:write")
         return SurrogateJson(await held_tools(gate, wanted, may_accept=may_accept))
 
-    @router.post("/execute", operation_id="console_execute", response_model=RunAnswer, openapi_extra=_RUN)
+    @router.post("/execute", operation_id="console_execute", openapi_extra=_RUN)
     async def execute(request: Request) -> Response:
-        """Run a tool, or check its arguments, by the caller's own permissions."""
+        """Run a tool, or check its arguments, by the caller's own permissions. `envelope` is the answer of
+        `tool_execute`, or its failure; `text` what a model reads. `request` and `response` are those of the tool
+        server, null if it was not `called` or they are large."""
         context = context_of(request)
         # A place first, as for any other call: the body is read under it.
         try:
@@ -312,9 +136,10 @@ def console_tools_router(gate: Gate) -> APIRouter:
             gate.shared.limits.calls.give_back(lease)
         return SurrogateJson(answer)
 
-    @router.post("/view", operation_id="console_view", response_model=ViewAnswer, openapi_extra=_VIEW)
+    @router.post("/view", operation_id="console_view", openapi_extra=_VIEW)
     async def view(request: Request) -> JSONResponse:
-        """A part of an artifact that a run has left for this caller."""
+        """A part of an artifact that a run has left for this caller: `view` is the answer of `tool_view`, or its
+        failure."""
         body = await json_object(request)
         handle = body.get("handle")
         if not isinstance(handle, str):

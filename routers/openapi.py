@@ -4,7 +4,8 @@
   types the whole event, with its name and id.
 - ``openapi-no-stream.json``: the same without the chat, for generators that cannot stream. The schemas stay.
 - ``openapi-3.2.json``: ``itemSchema`` with ``data`` as the JSON text on the wire, for validators.
-- ``console.json`` (3.1): the data of the console, which changes with its pages.
+- ``console.json`` (3.1): the paths, parameters and bodies of the console, which change with its pages. It says in words
+  what an answer holds: nothing but the pages of the same version reads it.
 """
 
 import copy
@@ -124,7 +125,7 @@ def _document(app: FastAPI, tags: list[dict[str, str]], title: str, summary: str
         license_info={"name": "Apache 2.0", "identifier": "Apache-2.0"},
         tags=list[dict[str, Any]](tags),
     )
-    document["components"]["securitySchemes"] = {"bearer": {"type": "http", "scheme": "bearer"}}
+    document.setdefault("components", {})["securitySchemes"] = {"bearer": {"type": "http", "scheme": "bearer"}}
     document["security"] = [{"bearer": []}]
     return document
 
