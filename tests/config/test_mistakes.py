@@ -5,14 +5,11 @@ FILE stands for the path. Values that may be secrets are called hush here, and s
 """
 # ruff: noqa: E501
 
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.support.requirement import requirement
-from wicketgate.config.faults import REMOVED
 from wicketgate.config.settings_file import load_settings
 from wicketgate.errors import ConfigError
 
@@ -181,36 +178,6 @@ def test_each_mistake_is_named_with_its_mend(tmp_path: Path, text: str, environ:
     told = str(raised.value).replace(str(path), "FILE").replace("Invalid configuration: ", "")
     assert told == message
     assert "hush" not in told
-
-
-AROUND: dict[str, dict[str, Any]] = {
-    "access[]": {"match": "a:*"},
-    "upstreams[]": {"name": "a", "command": ["x"]},
-    "auth.issuers[]": {"name": "corp", "issuer": "https://id.example"},
-    "auth.issuers[].permissions[]": {"grant": ["tools:*"]},
-    "auth.issuers[].login": {"client_id": "gate"},
-    "upstreams[].oauth.exchange": {"client_id": "gate"},
-    "auth.trusted_headers": {"addresses": ["10.0.0.7"], "secrets": ["s" * 32]},
-}
-"""The settings that each section requires in addition to the removed one."""
-
-
-@requirement("OPS-64")
-@pytest.mark.parametrize("path", REMOVED)
-def test_a_removed_setting_is_refused_with_what_to_do_now(tmp_path: Path, path: str) -> None:
-    value: Any = 1
-    parts = path.split(".")
-    for depth in range(len(parts), 0, -1):
-        value = {parts[depth - 1].removesuffix("[]"): value}
-        around = ".".join(parts[: depth - 1])
-        value = {**AROUND.get(around, {}), **value}
-        if around.endswith("[]"):
-            value = [value]
-    file = tmp_path / "wicketgate.yaml"
-    file.write_text(json.dumps(value))
-    with pytest.raises(ConfigError) as raised:
-        load_settings(file, {})
-    assert str(raised.value) == f"Invalid configuration: {path.replace('[]', '[0]')}: {REMOVED[path]}"
 
 
 def test_the_table_is_long() -> None:

@@ -68,38 +68,6 @@ _IN_A_MODEL = {
 _IN_A_KEY = ("key", "secret", "token", "password")
 _A_HASH_ONLY = "a configuration has the sha256 of a key, never the key; wicketgate key new prints both"
 
-_FIXED = "this setting was removed, because one value suits all; remove it. The value is"
-REMOVED: Mapping[str, str] = {
-    "server.body_timeout_s": f"{_FIXED} 60",
-    "server.max_body_values": f"{_FIXED} 50,000; a client that sends more must send less at once",
-    "server.max_connections_per_address": f"{_FIXED} three quarters of server.max_connections; set that one",
-    "auth.issuers[].login.auth_method": "this setting was removed; remove it. The issuer's metadata decides",
-    "auth.issuers[].permissions[].group": "this setting was removed; write claim: groups, and value: the group",
-    "auth.trusted_headers.name": f"{_FIXED} front: name the actors front:ann in access rules and same_person",
-    "auth.trusted_headers.max_age_s": f"{_FIXED} 60; the gateway in front must sign each request",
-    "model.patience_s": f"{_FIXED} 60; model.attempts: 1 never waits",
-    "engine.max_parallel_tools": f"{_FIXED} 8; max_concurrent of an upstream bounds the calls there",
-    "engine.max_calls_per_turn": f"{_FIXED} 128",
-    "engine.stuck_reader_s": f"{_FIXED} 60",
-    "engine.resume.total_bytes": f"{_FIXED} 128 MiB; resume.run_bytes and resume.keep_s bound what one run takes",
-    "engine.resume.state_bytes": f"{_FIXED} 4 MiB",
-    "tasks.keep_bytes": f"{_FIXED} 256 MiB; a shorter tasks.keep_s keeps fewer results",
-    "storage.fail.claims": f"{_FIXED} closed: a tool that may write could otherwise run twice for one call",
-    "storage.fail.approvals": f"{_FIXED} closed: an approval could otherwise be used at several processes",
-    "storage.fail.runs": f"{_FIXED} closed: a run could otherwise start over at another process",
-    "storage.fail.artifacts": f"{_FIXED} partial: what was not kept cannot be returned later",
-    "access[].resource": "this setting was removed; write require: [<resource>:<action>]",
-    "access[].action": "this setting was removed; write require: [<resource>:<action>]",
-    "upstreams[].retry.base_s": f"{_FIXED} 0.5",
-    "upstreams[].breaker.pause_s": f"{_FIXED} 1; breaker.failures: 0 turns the breaker off",
-    "upstreams[].breaker.max_pause_s": f"{_FIXED} 30; breaker.failures: 0 turns the breaker off",
-    "upstreams[].oauth.exchange.or_login": "this setting was removed; give callers without such a token an upstream of "
-    "their own, with credentials: user",
-    "upstreams[].max_queued": f"{_FIXED} 256; max_concurrent and timeout_s bound the wait",
-    "upstreams[].max_user_sessions": f"{_FIXED} 200; the longest idle session gives way",
-}
-"""Settings that earlier versions had, by path, with what to do now."""
-
 _VALUES_OF_OTHERS = {
     "openai": "openai-chat",
     "openai-compatible": "openai-chat",
@@ -192,8 +160,6 @@ def _explain(fault: Any, model: type[BaseModel] | None, source: str) -> str:
     if given is None and kind not in ("missing", "extra_forbidden", "value_error"):
         return "it has no value; give one, or remove the key"
     match kind:
-        case "extra_forbidden" if removed := REMOVED.get(re.sub(r"\[\d+\]", "[]", place(loc, "", {}))):
-            return removed
         case "extra_forbidden":
             return "; ".join(filter(None, ("unknown key", _meant(name, section, model, given, source))))
         case "missing":
