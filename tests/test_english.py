@@ -36,7 +36,6 @@ TWICE = frozenset(
         "Kept",
         "Login",
         "Logins",
-        "McpRequest",
         "Message",
         "Pace",
         "Page",

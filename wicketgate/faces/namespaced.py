@@ -10,8 +10,6 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from msgspec.structs import replace
-
 from wicketgate.access.policy import Hidden
 from wicketgate.catalog.catalog import Catalog
 from wicketgate.catalog.selectable import SelectableItem, other_fields, shown_annotations
@@ -34,7 +32,7 @@ from wicketgate.faces.routing import (
     data_with_uri,
     join_name,
     parse_incoming_request,
-    prepare_outgoing_response,
+    restore_name,
 )
 from wicketgate.faces.surface import Refusal, SurfaceResult, SurfaceTool
 from wicketgate.gateway.first_logins import CONNECT
@@ -98,7 +96,7 @@ class NamespacedFace:
         except Refusal:
             await self._runtime.audit_unknown(name, context)
             raise
-        target = routed.target_server, routed.request.name
+        target = routed.target_server, routed.name
         tool_id = names.targets.get(target)
         if tool_id is None and routed.target_server in self._runtime.first_logins.shown_to(context.identity):
             try:
@@ -106,7 +104,7 @@ class NamespacedFace:
             except GatewayError as error:
                 return self._failed(error, routed)
             tool_id = self._index().names.targets.get(target)
-            if tool_id is None and opened and routed.request.name == CONNECT:
+            if tool_id is None and opened and routed.name == CONNECT:
                 return json_result({"connected": opened})
         if tool_id is None:
             await self._runtime.audit_unknown(name, context)
@@ -119,8 +117,7 @@ class NamespacedFace:
         except HydrateFailed:
             raise self._unknown(routed, context) from None
         except UpstreamRefused as error:
-            called = routed.update_request(replace(routed.request, name=error.name or routed.request.name))
-            message = prepare_outgoing_response(error.refusal, called)
+            message = restore_name(error.refusal, error.name or routed.name, routed.namespaced_name)
             raise Refusal(error.upstream_code, message, data_with_uri(error.data, routed), theirs=True) from None
         except GatewayError as error:
             return self._failed(error, routed)

@@ -25,7 +25,7 @@ from wicketgate.faces.routing import (
     data_with_uri,
     join_name,
     parse_incoming_request,
-    prepare_outgoing_response,
+    restore_name,
 )
 from wicketgate.faces.surface import Listed, Offer, Refusal
 from wicketgate.faces.uris import shown_template, shown_uri
@@ -128,7 +128,7 @@ class NamespacedOffers:
         routed = await self._routed("resources/read", params, "resources", context)
 
         async def admit(result: Mapping[str, Any]) -> Mapping[str, Any]:
-            return await self._skills.admit(routed.target_server, routed.request.name, result, context.identity)
+            return await self._skills.admit(routed.target_server, routed.name, result, context.identity)
 
         result = await self._pass_on(routed, lambda request: {"uri": request.name}, "read", "resources", context, admit)
         contents = result.get("contents")
@@ -139,7 +139,7 @@ class NamespacedOffers:
     async def get_skill(self, params: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]:
         """The entry of one skill: of the list where it is there, otherwise as its server gives it."""
         routed = await self._routed("skills/get", params, "resources", context)
-        server, uri = routed.target_server, routed.request.name
+        server, uri = routed.target_server, routed.name
         listing = await self._screening.list_all("skills", [server], context.identity)
         entry = await self._skills.listed(server, uri, context.identity)
         if entry is not None:
@@ -183,7 +183,7 @@ class NamespacedOffers:
         routed = await self._routed("completion/complete", params, right, context, "complete")
         # What was typed so far is all that plugins may change.
         asked = {key: params[key] for key in ("argument", "context") if key in params}
-        routed = routed.update_request(replace(routed.request, arguments=asked))
+        routed = replace(routed, arguments=asked)
         kind = params["ref"]["type"]
 
         def own(request: Request) -> Mapping[str, Any]:
@@ -197,7 +197,7 @@ class NamespacedOffers:
     async def subscribe(self, uri: str, context: CallContext) -> Callable[[], None]:
         """Subscribe to changes of a resource. Call the returned function once to unsubscribe."""
         routed = await self._routed("resources/subscribe", {"uri": uri}, "resources", context)
-        server, own_uri, actor = routed.target_server, routed.request.name, context.identity.actor
+        server, own_uri, actor = routed.target_server, routed.name, context.identity.actor
         try:
             await self._fleet.attend_for(server, context.identity)
             self._fleet.follow(server, own_uri, actor)
@@ -265,7 +265,7 @@ class NamespacedOffers:
         is answered like what is not there."""
         kinds: tuple[FeatureKind, ...] = ("prompts",) if right == "prompts" else ("resources", "templates")
         try:
-            server, name = routed.target_server, routed.request.name
+            server, name = routed.target_server, routed.name
             if right == "resources" and await self._skills.hides(server, name, context.identity):
                 return True
             return any([await self._screening.holds(server, kind, name, context.identity) for kind in kinds])
@@ -282,8 +282,8 @@ class NamespacedOffers:
         admit: Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any]]] | None = None,
     ) -> Mapping[str, Any]:
         """*admit* judges the server's own answer to the request as it came, before the plugins."""
-        arguments = routed.request.arguments
-        method, name = routed.request.method, routed.request.name
+        arguments = routed.arguments
+        method, name = routed.method, routed.name
         request = Request(
             context.correlation_id,
             method,
@@ -300,9 +300,9 @@ class NamespacedOffers:
 
         async def send(request: Request, context: CallContext) -> Mapping[str, Any]:
             nonlocal called
-            called = routed.update_request(replace(routed.request, name=request.name))
+            called = replace(routed, name=request.name)
             result = await self._fleet.request(request.server, method, params(request), context)
-            as_asked = (request.server, request.name) == (routed.target_server, routed.request.name)
+            as_asked = (request.server, request.name) == (routed.target_server, routed.name)
             return await admit(result) if admit is not None and as_asked else result
 
         try:
@@ -345,13 +345,13 @@ def _addressed(part: object, routed: RoutedRequest) -> object:
     uri = part.get("uri") if isinstance(part, Mapping) else None
     if not isinstance(part, Mapping) or not isinstance(uri, str):
         return part
-    own = uri == routed.request.name
+    own = uri == routed.name
     return {**safe_sources(part), "uri": routed.namespaced_name if own else shown_uri(routed.target_server, uri)}
 
 
 def _refusal(error: GatewayError, routed: RoutedRequest) -> Refusal:
     if isinstance(error, UpstreamRefused):
-        message = prepare_outgoing_response(error.refusal, routed)
+        message = restore_name(error.refusal, routed.name, routed.namespaced_name)
         return Refusal(error.upstream_code, message, data_with_uri(error.data, routed), theirs=True)
     if isinstance(error, ConnectRequired):
         # Not the error of MCP for pages to be opened, which clients lose.

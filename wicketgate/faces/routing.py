@@ -11,7 +11,6 @@ from types import MappingProxyType
 from typing import Any
 
 import msgspec
-from msgspec.structs import replace
 
 from wicketgate.catalog.selectable import SelectableItem
 from wicketgate.catalog.tool_id import ToolId, without_accents
@@ -35,32 +34,15 @@ _MAX_SHOWN = 256
 _MAX_SHOWN_URI = 16 * MAX_URI_CHARS
 
 
-class McpRequest(msgspec.Struct, frozen=True):
-    """An MCP request. *name* is its tool, its prompt or the URI of its resource."""
+class RoutedRequest(msgspec.Struct, frozen=True):
+    """An MCP request with the server that it is for. *name* is the server's own for the tool, the prompt or the URI;
+    *namespaced_name* is the client's, which errors use (ROUTE-1)."""
 
     method: str
     name: str
-    arguments: object = None
-    id: int | str | None = None
-
-
-class RoutedRequest(msgspec.Struct, frozen=True):
-    """A clean request, its server, and the client's name for it, which errors use (ROUTE-1)."""
-
-    request: McpRequest
+    arguments: object
     target_server: str
     namespaced_name: str
-
-    def update_request(self, request: McpRequest) -> "RoutedRequest":
-        """The same route for a request that a plugin changed, possibly its name.
-
-        Raises ValueError if id or method differ (ROUTE-5).
-        """
-        if request.id != self.request.id:
-            raise ValueError(f"cannot change the request's id from {self.request.id!r} to {request.id!r}")
-        if request.method != self.request.method:
-            raise ValueError(f"cannot change the request's method from {self.request.method} to {request.method}")
-        return replace(self, request=request)
 
 
 # For each kind of name: the noun of its errors, its parameter, and the form that clients must use.
@@ -75,11 +57,7 @@ def join_name(server: str, name: str) -> str:
 
 
 def parse_incoming_request(
-    method: str,
-    params: object,
-    *,
-    id: int | str | None = None,
-    aliases: Mapping[str, tuple[str, str]] | None = None,
+    method: str, params: object, *, aliases: Mapping[str, tuple[str, str]] | None = None
 ) -> RoutedRequest:
     """Split the name in unchecked *params* at its first ``__``, and a URI as it is shown, or as ``server__uri``.
     *aliases* stand for a server and a name.
@@ -113,12 +91,7 @@ def parse_incoming_request(
         )
     if key == "uri" and len(own_name) > MAX_URI_CHARS:
         raise Refusal(INVALID_PARAMS, f"{noun} '{name[:_MAX_SHOWN]}' has a URI that is too long")
-    return RoutedRequest(McpRequest(method, own_name, fields.get("arguments"), id), server, name)
-
-
-def prepare_outgoing_response(message: str, routed: RoutedRequest) -> str:
-    """*message* with the client's name in place of the request's own (ROUTE-14)."""
-    return restore_name(message, routed.request.name, routed.namespaced_name)
+    return RoutedRequest(method, own_name, fields.get("arguments"), server, name)
 
 
 def data_with_uri(data: object, routed: RoutedRequest) -> object:
@@ -126,7 +99,7 @@ def data_with_uri(data: object, routed: RoutedRequest) -> object:
     uri = data.get("uri") if isinstance(data, Mapping) else None
     if not isinstance(data, Mapping) or not isinstance(uri, str):
         return data
-    own = uri == routed.request.name
+    own = uri == routed.name
     return {**data, "uri": routed.namespaced_name if own else shown_uri(routed.target_server, uri)}
 
 
