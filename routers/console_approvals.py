@@ -38,6 +38,10 @@ _UNDECIDED: dict[int | str, dict[str, Any]] = {
 }
 
 
+_AS_KEPT = ("id", "tool_id", "actor", "key_id", "source", "door", "asked_at", "definition", "arg_names", "requests")
+"""Fields of a call that every reader of the list may see."""
+
+
 class Word(BaseModel):
     """*at* is in seconds since the epoch."""
 
@@ -118,7 +122,12 @@ def approvals_router(gate: Gate, feed: Feed | None) -> APIRouter:
     async def approvals(request: Request) -> Approvals:
         """Calls that wait for approval, and the last decisions: with `ops:read` of all actors, otherwise one's own
         and those that a rule of access lets one approve."""
-        return Approvals.model_validate(await approvals_of(gate, identity_of(request)))
+        identity = identity_of(request)
+        waiting, decided = await gate.approvals.lists(identity, everything=identity.allows("ops:read"))
+        return Approvals(
+            waiting=[_waiting(gate, call, identity) for call in waiting],
+            decided=[_decided(gate, call, identity) for call in decided],
+        )
 
     @router.post(
         "/approvals/{id}",
@@ -166,65 +175,45 @@ def follow_approvals(gate: Gate, feed: Feed) -> None:
     feed.while_open(follow)
 
 
-async def approvals_of(gate: Gate, identity: Identity) -> dict[str, Any]:
-    """Returns the calls that wait, and the last decided: of all actors with ``ops:read``, otherwise the caller's own
-    and those that it may approve. Arguments are for the actor of a call and its approvers alone. Raises NotAdmitted."""
-    waiting, decided = await gate.approvals.lists(identity, everything=identity.allows("ops:read"))
-    return {
-        "waiting": [_waiting(gate, call, identity) for call in waiting],
-        "decided": [_decided(gate, call, identity) for call in decided],
-    }
-
-
 def _may_approve(gate: Gate, call: WaitingCall, viewer: Identity) -> bool:
     return may_approve(call.needs, viewer, call.actor, gate.approvals.persons)
 
 
-def _waiting(gate: Gate, call: WaitingCall, identity: Identity) -> dict[str, Any]:
+def _waiting(gate: Gate, call: WaitingCall, identity: Identity) -> CallThatWaits:
     now = gate.runtime.catalog().items.get(call.tool_id)
     if call.needs:
         voted = has_voted(call.votes, identity.actor, gate.approvals.persons)
         decides = _may_approve(gate, call, identity) and not voted
     else:
         decides = call.actor == identity.actor
-    return {
+    return CallThatWaits(
         **_common(gate, call, identity),
-        "expires_at": call.expires_at,
-        "may_decide": decides and call.args is not None,
-        "definition_changed": now is None or now.digest != call.definition,
-    }
+        expires_at=call.expires_at,
+        may_decide=decides and call.args is not None,
+        definition_changed=now is None or now.digest != call.definition,
+    )
 
 
-def _decided(gate: Gate, call: WaitingCall, identity: Identity) -> dict[str, Any]:
-    return {
-        **_common(gate, call, identity),
-        "decision": call.decision,
-        "decided_at": call.decided_at,
-        "used": call.used,
-    }
+def _decided(gate: Gate, call: WaitingCall, identity: Identity) -> DecidedCall:
+    assert call.decision is not None
+    return DecidedCall(
+        **_common(gate, call, identity), decision=call.decision, decided_at=call.decided_at, used=call.used
+    )
 
 
 def _common(gate: Gate, call: WaitingCall, identity: Identity) -> dict[str, Any]:
-    own, reads = call.actor == identity.actor, may_read(call, identity, gate.approvals.persons)
+    """What both kinds of call show. Arguments are for the actor of a call and its approvers alone."""
+    reads = may_read(call, identity, gate.approvals.persons)
     item = gate.runtime.catalog().items.get(call.tool_id)
     return {
-        "id": call.id,
-        "tool_id": call.tool_id,
+        **{name: getattr(call, name) for name in _AS_KEPT},
         "name": name_of(call.tool_id),
         "server": "" if item is None else item.server,
-        "actor": call.actor,
-        "key_id": call.key_id,
-        "source": call.source,
-        "door": call.door,
-        "own": own,
-        "asked_at": call.asked_at,
-        "definition": call.definition,
+        "own": call.actor == identity.actor,
         "args": call.args if reads else None,
-        "arg_names": call.arg_names,
         "why": call.why if reads else "",
         "strange": bool(call.strange),
-        "requests": call.requests,
         "needs": described(call.needs),
         "approver": _may_approve(gate, call, identity),
-        "votes": [{"actor": vote.actor, "decision": vote.decision, "at": vote.at} for vote in call.votes],
+        "votes": [Word(actor=vote.actor, decision=vote.decision, at=vote.at) for vote in call.votes],
     }

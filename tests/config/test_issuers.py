@@ -45,7 +45,7 @@ def test_an_issuer_or_a_gateway_in_front_stands_in_for_keys() -> None:
         ({"algorithms": ["none"]}, "algorithms"),
         ({"algorithms": []}, "algorithms"),
         ({"audience": []}, "audience"),
-        ({"audience": [""]}, "empty"),
+        ({"audience": [""]}, "at least 1"),
         ({"name": "a:b"}, "name"),
         ({"scopes": ['a"b']}, "not a scope"),
         ({"permissions": [{"grant": ["tools:*"], "scope": "a", "role": "b"}]}, "one of scope"),

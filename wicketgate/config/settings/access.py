@@ -5,7 +5,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import Discriminator, Field, PrivateAttr, SecretStr, field_validator, model_validator
+from pydantic import AfterValidator, Discriminator, Field, PrivateAttr, SecretStr, field_validator, model_validator
 
 from wicketgate.access.approvers import MOST_APPROVERS, Need, check_by
 from wicketgate.access.conditions import Condition, condition_of
@@ -30,6 +30,14 @@ _NOT_A_TIME = "must be a time as in ISO 8601, with its zone: 2027-01-31T00:00:00
 _NO_ZONE = "has no zone: write 2027-01-31T00:00:00Z, or +01:00 in place of Z"
 
 
+def _role(role: str) -> str:
+    try:
+        check_by(f"{ROLE_PREFIX}{role}")
+    except ValueError:
+        raise ValueError(f"not a role: {role!r}") from None
+    return role
+
+
 class KeySettings(Section):
     id: str = Field(pattern=r"^[a-z0-9][a-z0-9-]{0,31}$")
     """Its name in logs: lower-case letters, digits and hyphens, at most 32."""
@@ -39,7 +47,7 @@ class KeySettings(Section):
     """The actor of calls with this key: the name that quotas, approvals and runs go by."""
     permissions: Granted = ("tools:*",)
     """Permissions of the actor: ``tools:*``, ``tools:<namespace>:*``, ``ops:read``, or names that rules ask for."""
-    roles: tuple[str, ...] = ()
+    roles: tuple[Annotated[str, AfterValidator(_role)], ...] = ()
     """Roles of the actor: ``lead``. Rules ask for one by ``require: ["role:lead"]``, ``approval: {by: "role:lead"}`` or
     ``when: "'lead' in roles"``."""
     suspended: bool = False
@@ -80,16 +88,6 @@ class KeySettings(Section):
             None if self.not_before is None else self.not_before.timestamp(),
             None if self.expires_at is None else self.expires_at.timestamp(),
         )
-
-    @field_validator("roles")
-    @classmethod
-    def _named(cls, roles: tuple[str, ...]) -> tuple[str, ...]:
-        for role in roles:
-            try:
-                check_by(f"role:{role}")
-            except ValueError:
-                raise ValueError(f"not a role: {role!r}") from None
-        return roles
 
 
 class AuthSettings(Section):
@@ -257,14 +255,25 @@ class FlowSettings(Section):
         return FlowRules(self.trusted, frozenset(self.annotated), self.destinations, self.allow)
 
 
+def _permission(permission: str) -> str:
+    if permission.startswith(ROLE_PREFIX):
+        check_by(permission)
+    elif "*" in permission or parse_permissions(permission) != (permission,):
+        raise ValueError(f"not one permission: {permission!r}; only granted permissions may contain '*'")
+    return permission
+
+
+Permission = Annotated[str, AfterValidator(_permission)]
+
+
 class AccessRuleSettings(Section):
     """A rule for some tools. The first that fits a tool, and whose condition holds, decides."""
 
     match: ToolPattern
     """The tools: ``<namespace>:<tool>`` with ``*``, ``?`` and ``[...]``. Capitals matter."""
-    require: tuple[str, ...] = ()
+    require: tuple[Permission, ...] = ()
     """Permissions and roles (``role:lead``) that a caller must have, all of them."""
-    require_any: tuple[str, ...] = ()
+    require_any: tuple[Permission, ...] = ()
     """Permissions and roles (``role:lead``) of which a caller must have one."""
     visibility: Literal["external", "internal"] = "external"
     """``internal`` hides the tools from all callers."""
@@ -281,13 +290,6 @@ class AccessRuleSettings(Section):
     """``deny`` refuses the call."""
     # Compiled once, since it takes longer than all else of a rule together.
     _condition: Condition | None = PrivateAttr(None)
-
-    @field_validator("require", "require_any")
-    @classmethod
-    def _permissions(cls, permissions: tuple[str, ...]) -> tuple[str, ...]:
-        for permission in permissions:
-            _check_permission(permission)
-        return permissions
 
     @model_validator(mode="after")
     def _makes_sense(self) -> Self:
@@ -321,10 +323,3 @@ class AccessRuleSettings(Section):
 def access_policy(rules: Iterable[AccessRuleSettings], default: AccessDefault = "allow") -> AccessPolicy:
     """Compiles the rules, in their order."""
     return AccessPolicy([rule.rule() for rule in rules], default)
-
-
-def _check_permission(permission: str) -> None:
-    if permission.startswith(ROLE_PREFIX):
-        check_by(permission)
-    elif "*" in permission or parse_permissions(permission) != (permission,):
-        raise ValueError(f"not one permission: {permission!r}; only granted permissions may contain '*'")

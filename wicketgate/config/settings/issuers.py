@@ -4,9 +4,9 @@ import re
 from collections.abc import Iterable
 from ipaddress import ip_network
 from itertools import permutations
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, SecretStr, field_validator, model_validator
+from pydantic import AfterValidator, Field, SecretStr, field_validator, model_validator
 
 from wicketgate.access.identity import KEY_PREFIX
 from wicketgate.access.issuer import BrowserClient, Grant, Introspection, Issuer
@@ -24,6 +24,9 @@ def _scope(scope: str) -> str:
     if not _SCOPE.fullmatch(scope):
         raise ValueError(f"not a scope: {scope[:40]!r}")
     return scope
+
+
+Scope = Annotated[str, AfterValidator(_scope)]
 
 
 class IntrospectionSettings(Section):
@@ -57,13 +60,13 @@ class BrowserLoginSettings(Section):
     """The name by which the issuer knows this service."""
     client_secret: SecretStr | None = None
     """By a variable: ``${LOGIN_SECRET}``."""
-    scopes: tuple[str, ...] = ("openid",)
+    scopes: tuple[Scope, ...] = ("openid",)
     """Scopes to ask for; ``openid`` is among them."""
 
     @field_validator("scopes")
     @classmethod
     def _openid(cls, scopes: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(("openid", *map(_scope, scopes))))
+        return tuple(dict.fromkeys(("openid", *scopes)))
 
     def made(self) -> BrowserClient:
         secret = self.client_secret.get_secret_value() if self.client_secret is not None else ""
@@ -108,7 +111,7 @@ class IssuerSettings(Section):
     """The beginning of its actors (``corp:ann``): lower-case letters, digits and hyphens, at most 32."""
     issuer: BareUrl
     """The ``iss`` of its tokens, to the letter: an https:// URL, or http:// on a loopback address."""
-    audience: tuple[str, ...] = Field(default=("{resource}",), min_length=1)
+    audience: tuple[Annotated[str, Field(min_length=1)], ...] = Field(default=("{resource}",), min_length=1)
     """The values of ``aud``, of which a token has to hold one. ``{resource}`` is the URL of the path that is called."""
     algorithms: tuple[Algorithm, ...] = Field(default=("RS256", "ES256"), min_length=1)
     """The signatures that are accepted."""
@@ -120,7 +123,7 @@ class IssuerSettings(Section):
     """The claim that tells callers apart. It must never be given to a second person."""
     roles: str = ""
     """The claim with the roles of a caller, such as ``roles`` or ``realm_access.roles``."""
-    scopes: tuple[str, ...] = ()
+    scopes: tuple[Scope, ...] = ()
     """Scopes that every request needs."""
     implied_scopes: dict[str, tuple[str, ...]] = {}
     """Scopes that a broader one holds: ``{tools.write: [tools.read]}``."""
@@ -135,18 +138,6 @@ class IssuerSettings(Section):
     def _given(cls, issuer: str) -> str:
         check_url("issuer", issuer)
         return issuer
-
-    @field_validator("audience")
-    @classmethod
-    def _not_empty(cls, audience: tuple[str, ...]) -> tuple[str, ...]:
-        if not all(audience):
-            raise ValueError("an audience cannot be empty")
-        return audience
-
-    @field_validator("scopes")
-    @classmethod
-    def _scopes(cls, scopes: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(map(_scope, scopes))
 
     @field_validator("roles", "actor")
     @classmethod

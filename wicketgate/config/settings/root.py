@@ -30,7 +30,6 @@ from wicketgate.storage.fail_modes import USUAL, FailMode, StateKind
 from wicketgate.storage.redis.url import RedisPlace, is_redis, read_url
 from wicketgate.upstreams.mcp.sandbox import Sandbox
 
-_MAX_RULES = 1_000
 _SQLITE = "sqlite:///"
 
 
@@ -329,7 +328,7 @@ class Settings(Section):
     """Accepted definitions of tools."""
     plugins: PluginsSettings = PluginsSettings()
     """The chain that every call passes."""
-    access: tuple[AccessRuleSettings, ...] = ()
+    access: tuple[AccessRuleSettings, ...] = Field(default=(), max_length=1_000)
     """The first rule that matches a tool and whose condition holds decides."""
     access_default: AccessDefault = "allow"
     """Decides about a tool that no rule decides on and that the caller has the permission for."""
@@ -360,13 +359,6 @@ class Settings(Section):
         from wicketgate.config.settings_file import settings_from
 
         return settings_from(values)
-
-    @field_validator("access")
-    @classmethod
-    def _few(cls, access: tuple[AccessRuleSettings, ...]) -> tuple[AccessRuleSettings, ...]:
-        if len(access) > _MAX_RULES:
-            raise ValueError(f"has more than {_MAX_RULES} rules")
-        return access
 
     @field_validator("upstreams", mode="before")
     @classmethod
