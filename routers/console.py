@@ -45,6 +45,8 @@ Figure = tuple[int, int, float | None]
 
 _PATH = parameters(query("path", {"type": "string", "default": "/"}))
 
+_CODES = {400: "invalid_request", 403: "forbidden", 404: "not_found", 409: "conflict", 503: "unavailable"}
+
 
 class _Data(APIRoute):
     """Turns the errors that all of the console's data can raise into refusals. Answers are ``no-store`` unless they say
@@ -59,7 +61,7 @@ class _Data(APIRoute):
             except Refused as refused:
                 response = refused.answer
             except NotPossible as error:
-                response = refuse(error.status, "not_found" if error.status == 404 else "conflict", str(error))
+                response = refuse(error.status, _CODES[error.status], str(error))
             except NotAdmitted as away:
                 response = refuse(503, "unavailable", away.message)
             response.headers.setdefault("cache-control", "no-store")

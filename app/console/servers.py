@@ -38,7 +38,7 @@ _DONE: Mapping[Action, str] = {
 
 
 class NotPossible(Exception):
-    """The operator's wish cannot be met. *status* is that of HTTP; the text is for the operator."""
+    """The operator's wish cannot be met. *status* is 400, 403, 404, 409 or 503; the text is for the operator."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
