@@ -129,9 +129,8 @@ function useWaiting(me) {
   const look = () => get("approvals").then((found) => setWaiting(found.waiting.length), () => {});
   useEffect(() => void look(), [me]);
   useLive((event, data) => {
-    if (event !== "approval") return;
-    look();
-    if (data.change === "new") announce("A call waits for approval.");
+    if (["approval", "begun", "gap"].includes(event)) look();
+    if (event === "approval" && data.change === "new") announce("A call waits for approval.");
   });
   return waiting;
 }
