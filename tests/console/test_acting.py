@@ -165,7 +165,8 @@ async def test_many_servers_are_a_row_each_and_the_model_is_seen_without_scrolli
     for text in ("The model sees", "browse", "view"):
         at = await page.locator(".flow text", has_text=text).first.bounding_box()
         assert at is not None and at["y"] + at["height"] < 900
-    await page.get_by_role("link", name="server3", exact=True).click()
+    async with page.expect_response(lambda answer: answer.url.endswith("map?path=%2Fserver3")):
+        await page.get_by_role("link", name="server3", exact=True).click()
     assert "path=%2Fserver3" in page.url
 
 
