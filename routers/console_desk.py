@@ -133,7 +133,8 @@ def console_desk_router(gate: Gate) -> APIRouter:
 
         A value `waits` if the configuration has another one by now, which takes effect after a restart. `cut`: there
         are more settings than are shown. `switched` are servers that are enabled or disabled until the next reload,
-        `unmatched` patterns that match no tool. `storage.away` says why the store is not there, `shortfalls` what it
+        `unmatched` patterns that match no tool. `gates` are the virtual gates, each with the number of its tools for a
+        caller who may use all. `storage.away` says why the store is not there, `shortfalls` what it
         does not promise.
         """
         need(request, "ops:read")

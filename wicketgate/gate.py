@@ -185,6 +185,7 @@ class Gate:
             timeout_s=settings.engine.tool_timeout_s,
             result_form=settings.mcp.result,
             always=settings.mcp.always,
+            gates={name: (gate.face, gate.always) for name, gate in settings.gates.items()},
         )
         # The engine, whose tools are those of the gateway's face.
         self.models = WatchedModels(monotonic)

@@ -20,7 +20,7 @@ from wicketgate.access.token_watch import TokenWatch
 from wicketgate.config.engine import make_seal
 from wicketgate.config.plugins import make_audit_reader, make_auditor
 from wicketgate.config.runtime import make_redis_link, make_shares, make_store
-from wicketgate.config.settings import FACES, Settings
+from wicketgate.config.settings import Settings
 from wicketgate.config.user_logins import exchanged_issuers
 from wicketgate.errors import StoreUnavailable
 from wicketgate.faces.mcp.session_tokens import LIFE_S
@@ -129,7 +129,7 @@ class GateKeys:
         self._stored = stored
         self._ring = KeyRing((), clock)
         self.issuers = Issuers(partial(HttpClient, outgoing), clock, monotonic)
-        resources = Resources(settings.server.public_url, FACES, settings.mcp.face)
+        resources = Resources(settings.server.public_url, settings.face_names(), settings.mcp.face)
         self.authenticator = Authenticator(self._ring, self.issuers, resources)
         self.uses = KeyUses()
         self.token_watch = TokenWatch(self.issuers, self.uses)

@@ -17,7 +17,7 @@ from app.commands.connect_gate import gate_to_reach, gate_to_start
 from app.commands.groups import NearChoice
 from app.commands.options import with_config, with_json
 from app.commands.output import printable
-from wicketgate.config.settings import FACES
+from wicketgate.config.settings import FACES, GATE_NAME
 from wicketgate.errors import ConfigError
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
@@ -39,6 +39,7 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
     type=NearChoice(["all", "search"]),
     help="all: every tool, if the client searches by itself; search: the face of /mcp. Without it: as CLIENT needs.",
 )
+@click.option("--gate", "virtual", metavar="NAME", help="Connect to this virtual gate of the service at --url.")
 @click.option("--name", default="wicketgate", show_default=True, help="The name of the entry.")
 @click.option(
     "--env", "variables", multiple=True, metavar="NAME", help="Copy this variable into the entry; may be repeated."
@@ -59,6 +60,7 @@ def connect(
     config: Path | None,
     face: str | None,
     tools: str | None,
+    virtual: str | None,
     name: str,
     variables: tuple[str, ...],
     project: bool,
@@ -72,7 +74,7 @@ def connect(
     file next to it, and changes nothing if the entry is already there.
     """
     needs_client: dict[str, object] = {"--write": write, "--url": url, "--key": key, "--face": face, "--tools": tools}
-    needs_client |= {"--env": variables, "--path": other, "--project": project}
+    needs_client |= {"--gate": virtual, "--env": variables, "--path": other, "--project": project}
     given = [option for option, value in needs_client.items() if value]
     wrong = {
         "--name must be letters, digits, _ and -, at most 64, and begin with a letter": not _NAME.fullmatch(name),
@@ -80,6 +82,10 @@ def connect(
         "--key needs --url: a gate that the client starts asks for no key": key is not None and url is None,
         "--env is for a gate that the client starts; a service at --url has its own environment": url and variables,
         "give --face or --tools, not both": face and tools,
+        "--gate needs --url: virtual gates are paths of a running service": virtual is not None and url is None,
+        "--gate must be the name of a virtual gate: lower-case letters, digits and hyphens": virtual is not None
+        and not re.fullmatch(GATE_NAME, virtual),
+        "give --gate alone: a virtual gate has its own face and tools": virtual and (face or tools),
         "give --project or --path, not both": project and other,
         "--json lists the clients; omit CLIENT": as_json and client,
     }
@@ -97,6 +103,7 @@ def connect(
     if url is None:
         gate = gate_to_start(chosen, config, "namespaced" if every_tool else face, variables, notes)
     else:
+        face = f"gates/{virtual}" if virtual else face
         gate = gate_to_reach(chosen, url, key, face, notes, every_tool=every_tool)
         if tools == "all" and not gate.url.endswith("?tools=all"):
             raise click.UsageError("--tools all needs a --url that ends with its host or with /mcp")

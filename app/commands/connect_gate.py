@@ -144,7 +144,7 @@ def gate_to_reach(
     path = parts.path.rstrip("/") or "/mcp"
     if face is not None:
         if not path.endswith("/mcp"):
-            raise click.UsageError("--face needs a --url that ends with its host or with /mcp")
+            raise click.UsageError("--face and --gate need a --url that ends with its host or with /mcp")
         path += f"/{face}"
     elif every_tool and path.endswith("/mcp"):
         path += "?tools=all"

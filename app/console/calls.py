@@ -238,7 +238,7 @@ def _of_row(row: Mapping[str, Any]) -> dict[str, Any]:
 
 _TEXTS = (
     *("operation", "actor", "correlation_id", "outcome", "tool_id", "server", "transport", "protocol", "tool", "code"),
-    *("key_id", "source", "call_id", "phase", "approval", "detail"),
+    *("key_id", "source", "call_id", "phase", "approval", "detail", "gate"),
 )
 
 

@@ -2,6 +2,7 @@
 (OPS-252, OPS-249)."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from itertools import islice
@@ -10,7 +11,8 @@ from typing import Any
 from pydantic import BaseModel, SecretStr
 from pydantic_core import PydanticUndefined
 
-from wicketgate.access.identity import HashedKey
+from wicketgate.access.identity import LOCAL, HashedKey
+from wicketgate.access.policy import Hidden
 from wicketgate.config.settings import Settings, UpstreamSettings
 from wicketgate.config.settings.base import is_secret_name
 from wicketgate.fleet.edge import KnownSecrets
@@ -54,7 +56,18 @@ def whole_configuration(gate: Gate) -> Mapping[str, Any]:
         "unmatched": [redact(each)[:_MOST_CHARS] for each in gate.runtime.changes.unmatched()[:_MOST_LINES]],
         "left_out": [redact(each)[:_MOST_CHARS] for each in left_out],
         "key_notes": gate.keys.notes()[:_MOST_LINES],
+        "gates": [
+            {"name": name, "face": each.face, "tools": _tools_through(gate, name)}
+            for name, each in islice(settings.gates.items(), _MOST_LINES)
+        ],
     }
+
+
+def _tools_through(gate: Gate, name: str) -> int:
+    """Counts the tools of a virtual gate for a caller who may use all."""
+    anybody, access = replace(LOCAL, gate=name), gate.runtime.access
+    decisions = (access.decide(anybody, item.names) for item in gate.runtime.catalog().tools.values())
+    return sum(not isinstance(each, Hidden) for each in decisions)
 
 
 class _Shown:

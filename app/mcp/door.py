@@ -7,7 +7,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("wicketgate.service")
 
 SDK_PART = f"{__package__}.sdk"
+GATES = "gates/"
+"""The beginning of the names of the faces of virtual gates."""
 WAITS_S = 30.0
 _NOT_YET = "The service cannot answer this request yet, or is stopping; nothing was run. Try again"
 _NEVER = "The service cannot answer this request until its operator has installed it again; nothing was run"
@@ -152,7 +154,7 @@ class McpDoors:
         }
         self.sdk = SdkPart(self._doors, limits.max_bytes, heap)
         self.endpoints = {
-            name: McpEndpoint(door, LiveSessions(name, seal, stored, loop_time), limits, calls, self.sdk)
+            name: McpEndpoint(name, door, LiveSessions(name, seal, stored, loop_time), limits, calls, self.sdk)
             for name, door in self._doors.items()
         }
 
@@ -203,7 +205,10 @@ class McpEndpoint:
     out the others (FACE-37 to FACE-39).
     """
 
-    def __init__(self, door: McpDoor, sessions: LiveSessions, limits: DoorLimits, calls: Shares, sdk: SdkPart) -> None:
+    def __init__(
+        self, name: str, door: McpDoor, sessions: LiveSessions, limits: DoorLimits, calls: Shares, sdk: SdkPart
+    ) -> None:
+        self._gate = name.removeprefix(GATES) if name.startswith(GATES) else ""
         self._prepare = door.prepare
         self._sessions = sessions
         self._calls = calls
@@ -219,10 +224,13 @@ class McpEndpoint:
         it begins. What brings calls to their end is never refused: in a session, the short answers to questions of the
         gate and notifications, such as a cancellation.
         """
+        state = scope["state"]
+        if self._gate:
+            state["identity"] = replace(state["identity"], gate=self._gate)
         if scope["method"] != "POST":
             return await self._serve_other(scope, receive, send)
         try:
-            lease = await self._calls.take(scope["state"]["identity"].actor)
+            lease = await self._calls.take(state["identity"].actor)
         except ShareRefused as full:
             body = await _short_body(scope, receive) if in_session(scope) else None
             if body is None or request_in(body)[0]:

@@ -41,6 +41,7 @@ def settings(folder: Path) -> dict[str, Any]:
             {"match": "shop:refund_order", "approval": "always"},
             {"match": "shop:cancel_order", "approval": {"by": "role:lead"}},
         ],
+        "gates": {"desk": {"tools": ["shop:get_*"], "face": "namespaced"}},
         "mcp": {"cache_stable": True},
         "model": {"provider": "scripted"},
     }

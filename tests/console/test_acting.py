@@ -102,6 +102,18 @@ async def test_the_page_connect_names_this_gate(tab: Tab, gate: Fleet) -> None:
     assert entry["mcpServers"]["wicketgate"]["url"] == f"{gate.url}/mcp?tools=all"
 
 
+@requirement("OPS-564")
+async def test_an_operator_sees_the_virtual_gates_and_connects_to_one(tab: Tab, gate: Fleet) -> None:
+    page = await tab.open("connect")
+    row = page.get_by_role("row").filter(has_text=f"{gate.url}/mcp/gates/desk")
+    await expect(row).to_be_visible()
+    assert [text.strip() for text in await row.get_by_role("cell").all_inner_texts()][::2] == ["desk", "namespaced"]
+    assert (await row.get_by_role("cell").last.inner_text()).strip() == "1"
+    await page.get_by_label("It sees").select_option("/gates/desk")
+    await expect(page.locator("pre").first).to_contain_text(f"--url {gate.url} --gate desk --write")
+    assert f"{gate.url}/mcp/gates/desk" in await page.get_by_label("Entry of a client's file").inner_text()
+
+
 @requirement("OPS-565")
 async def test_a_waiting_call_is_in_the_title_of_every_page(tab: Tab, gate: Fleet) -> None:
     page = await tab.open("connect")

@@ -16,16 +16,18 @@ from wicketgate.storage.memory import MemoryStore
 from wicketgate.storage.quotas import StoredQuotas
 from wicketgate.upstreams.embedded import StubUpstream
 
+A, B = Identity("a"), Identity("b")
+
 
 @requirement("ACCESS-16")
 async def test_the_window_slides_and_each_actor_has_its_own() -> None:
     clock = Clock(0.0)
     quota = Quota(StoredQuotas(MemoryStore(clock)), per_actor=2)
-    await quota.take("a", "x:one#0")
+    await quota.take(A, "x:one#0")
     clock.now = 30.0
-    await quota.take("a", "x:two#0")
+    await quota.take(A, "x:two#0")
     with pytest.raises(RateLimited) as refused:
-        await quota.take("a", "x:one#0")
+        await quota.take(A, "x:one#0")
     assert refused.value.as_dict() == {
         "error": "RATE_LIMITED",
         "message": "At most 2 executions a minute are allowed here.",
@@ -33,26 +35,26 @@ async def test_the_window_slides_and_each_actor_has_its_own() -> None:
         "retryable": True,
         "details": {"scope": "actor", "limit": 2, "retry_after_s": 45.1},
     }
-    await quota.take("b", "x:one#0")
+    await quota.take(B, "x:one#0")
     clock.now = 75.1
-    await quota.take("a", "x:one#0")
+    await quota.take(A, "x:one#0")
     with pytest.raises(RateLimited):
-        await quota.take("a", "x:one#0")
+        await quota.take(A, "x:one#0")
 
 
 @requirement("ACCESS-16")
 async def test_a_tools_limit_is_its_own_and_a_refused_call_counts_nowhere() -> None:
     clock = Clock(0.0)
     quota = Quota(StoredQuotas(MemoryStore(clock)), per_actor=3, per_tool={"x:delete_*": 1, "x:*": 10})
-    await quota.take("a", "x:delete_all#0")
+    await quota.take(A, "x:delete_all#0")
     for _ in range(5):
         with pytest.raises(RateLimited) as refused:
-            await quota.take("a", "x:delete_one#0")
+            await quota.take(A, "x:delete_one#0")
         assert (refused.value.details or {})["scope"] == "tool"
-    await quota.take("a", "x:read#0")
-    await quota.take("a", "x:read#0")
+    await quota.take(A, "x:read#0")
+    await quota.take(A, "x:read#0")
     with pytest.raises(RateLimited) as refused:
-        await quota.take("a", "x:read#0")
+        await quota.take(A, "x:read#0")
     assert (refused.value.details or {})["scope"] == "actor"
 
 
@@ -63,9 +65,9 @@ async def test_without_limits_nothing_is_counted_and_zero_allows_nothing() -> No
         Quota(StoredQuotas(MemoryStore(Clock(0.0))), per_tool={"x:*": 0}),
     )
     for _ in range(100):
-        await free.take("a", "x:one#0")
+        await free.take(A, "x:one#0")
     with pytest.raises(RateLimited):
-        await none.take("a", "x:one#0")
+        await none.take(A, "x:one#0")
 
 
 class Agreeing:

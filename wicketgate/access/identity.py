@@ -65,7 +65,8 @@ class Identity:
     Of a token: *key_id* is that of its issuer (``issuer_key_id``), *claims* are a JSON object in canonical form without
     those that differ in each token, and *expires_at* is the end of this token, in seconds since the epoch. What a token
     says of itself does not make another caller, so claims and end are not compared. *token* is there in the process
-    that the request came to, where it is opaque or an upstream needs it; no row has it.
+    that the request came to, where it is opaque or an upstream needs it; no row has it. *gate* is the virtual gate that
+    the request came through (``access.policy.VirtualGate``), empty at the whole gate.
     """
 
     actor: str
@@ -76,6 +77,7 @@ class Identity:
     issuer: str = ""
     expires_at: float | None = field(default=None, compare=False)
     token: CallersToken | None = field(default=None, compare=False, repr=False)
+    gate: str = ""
 
     def allows(self, wanted: str) -> bool:
         """Returns whether any granted permission covers *wanted*, e.g. ``tools:github:create_issue``. ``role:lead``
@@ -92,7 +94,8 @@ class Identity:
     def row(self) -> list[Any]:
         """Returns what another process, or a later one, needs of it: values of JSON for ``of_row``."""
         row = [self.actor, list(self.permissions), self.key_id]
-        return [*row, list(self.roles), self.claims, self.issuer, self.expires_at] if self.issuer or self.roles else row
+        rest = [list(self.roles), self.claims, self.issuer, self.expires_at, self.gate]
+        return [*row, *rest] if self.issuer or self.roles or self.gate else row
 
     @classmethod
     def of_row(cls, row: Sequence[Any]) -> "Identity":
@@ -100,8 +103,8 @@ class Identity:
         actor, permissions, key_id, *token = row
         if not token:
             return cls(actor, tuple(permissions), key_id)
-        roles, claims, issuer, expires_at = token
-        return cls(actor, tuple(permissions), key_id, tuple(roles), claims, issuer, expires_at)
+        roles, claims, issuer, expires_at, gate = token
+        return cls(actor, tuple(permissions), key_id, tuple(roles), claims, issuer, expires_at, gate=gate)
 
 
 @lru_cache(maxsize=256)

@@ -10,7 +10,10 @@ and of the outcomes the strictest counts, so that no name loosens anything (ACCE
 rules under every name, and these are decided as if they had one.
 
 Of the rules with one pattern, those whose conditions read arguments are asked together first, so that a call pays
-little for the many that are false (ACCESS-202)."""
+little for the many that are false (ACCESS-202).
+
+A virtual gate judges each call that comes through it a second time: the strictest outcome of both counts, so a gate
+only takes away (ACCESS-360)."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -56,6 +59,16 @@ class AccessRule:
         return ""
 
 
+@dataclass(frozen=True, slots=True)
+class VirtualGate:
+    """A part of the gate, at a path of its own: the tools that one of *tools* matches, as rules do, if the first of
+    *rules* that holds allows it, or none holds."""
+
+    tools: tuple[str, ...]
+    rules: tuple[AccessRule, ...] = ()
+
+
+_NO_GATES: Mapping[str, VirtualGate] = {}
 _MAX_KEPT_TOOLS = 50_000
 _MAX_KEPT_RIGHTS = 4_096
 
@@ -102,8 +115,16 @@ _DEFAULTS: Mapping[AccessDefault, Outcome] = {
 }
 _STRICTNESS: Mapping[type[Outcome], int] = {Allowed: 0, NeedsApproval: 1, Hidden: 2}
 
-_Chains = tuple[tuple["_Chain", ...], ...]
-"""The rules that match a tool: by namespace, the different chains of its names there."""
+_Chains = tuple["_Row", ...]
+"""The rules that match a tool, by namespace: those of the whole gate, then those of virtual ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """The different chains of a tool's names in one namespace, by the rules of a *gate*; empty is the whole one."""
+
+    gate: str
+    chains: tuple["_Chain", ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -135,10 +156,11 @@ class Rights:
     reach: Reach
     effects: tuple[_Effect | None, ...]
     default: AccessDefault = "allow"
+    gate: str = ""
     _hash: int = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_hash", hash((self.reach, self.effects, self.default)))
+        object.__setattr__(self, "_hash", hash((self.reach, self.effects, self.default, self.gate)))
 
     def __hash__(self) -> int:
         """Computed once: every call looks up its audience by its rights, and there may be hundreds of rules."""
@@ -147,7 +169,7 @@ class Rights:
     @property
     def everything(self) -> bool:
         """Returns whether no tool is hidden, so that no list of tools has to be filtered."""
-        if not self.reach.everything or self.default == "deny":
+        if not self.reach.everything or self.default == "deny" or self.gate:
             return False
         return not any(each and isinstance(each.outcome, Hidden) for each in self.effects)
 
@@ -165,15 +187,31 @@ class RuleStep:
 
 
 class AccessPolicy:
-    """The rules in force. Immutable but for its caches; a reload replaces it as a whole."""
+    """The rules in force, and the virtual *gates* by name. Immutable but for its caches; a reload replaces it as a
+    whole."""
 
-    def __init__(self, rules: Sequence[AccessRule] = (), default: AccessDefault = "allow") -> None:
-        self.rules = tuple(rules)
+    def __init__(
+        self,
+        rules: Sequence[AccessRule] = (),
+        default: AccessDefault = "allow",
+        gates: Mapping[str, VirtualGate] = _NO_GATES,
+    ) -> None:
+        self.gates = gates
+        # The rules of the whole gate, then those of each virtual one with a last rule for the rest of its tools.
+        every = [("", f"access[{at}] ({rule.match})", rule) for at, rule in enumerate(rules)]
+        for gate, each in gates.items():
+            place = f"gates.{gate}"
+            every += [(gate, f"{place}.access[{at}] ({rule.match})", rule) for at, rule in enumerate(each.rules)]
+            every.append((gate, f"{place}.tools", AccessRule("*:*")))
+        self._gate_of = [gate for gate, _, _ in every]
+        self.labels = tuple(label for _, label, _ in every)
+        """The place of each rule in the configuration."""
+        self.rules = tuple(rule for _, _, rule in every)
+        self._tools_of = {gate: [_globs(match) for match in each.tools] for gate, each in gates.items()}
         self.default: AccessDefault = default
         self.decision_without_rules = _DEFAULTS[default]
         """The decision about a tool that no rule decides on, which the caller has the permission for."""
-        globs = [split_pattern(rule.match) for rule in self.rules]
-        self._patterns = [(compile_glob(namespace), compile_glob(name)) for namespace, name in globs]
+        self._patterns = [_globs(rule.match) for rule in self.rules]
         self._by_actor = any(rule.when and not rule.when.needs_args for rule in self.rules)
         self._by_claims = any(rule.when and rule.when.reads_claims for rule in self.rules)
         self.reads_flow = any(rule.when and rule.when.reads_flow for rule in self.rules)
@@ -197,21 +235,22 @@ class AccessPolicy:
         self, identity: Identity, names: ToolNames, args: Mapping[str, Any] | None = None, flow: CallFlow = NO_FLOW
     ) -> Decision:
         """Decides about a tool for *identity*: without *args* about the tool, with them about this call."""
-        rights, chains = self.rights(identity), self._chains(names)
+        rights, chains = self.rights(identity), self._chains(names, identity.gate)
         if not rights.reach.everything and (missing := missing_permission(rights.reach, names)):
             return Hidden(f"needs the permission {missing}")
         found = self._best(rights, chains)
         # Without arguments, or without rules, there is nothing more to decide.
         if args is None or isinstance(found, Hidden):
             return found
-        if len(chains) == 1 and len(chains[0]) == 1:
-            if not chains[0][0].rules:
+        if len(chains) == 1 and len(chains[0].chains) == 1:
+            (chain,) = chains[0].chains
+            if not chain.rules:
                 return found
             asked = self._asked(identity, args, flow)
-            called = self._outcome_of_call(rights, chains[0][0], asked) or self.decision_without_rules
+            called = self._outcome_of_call(rights, chain, asked) or self.decision_without_rules
         else:
             asked = self._asked(identity, args, flow)
-            called = self._combined(chains, lambda chain: self._outcome_of_call(rights, chain, asked))
+            called = self._combined(rights, chains, lambda chain: self._outcome_of_call(rights, chain, asked))
         return Denied(called.reason) if isinstance(called, Hidden) else called
 
     def may_know(self, identity: Identity, server: str) -> bool:
@@ -223,29 +262,28 @@ class AccessPolicy:
     def rules_on_all_of(self, identity: Identity, server: str) -> Outcome:
         """Decides by the rules about every tool of the upstream *server*, whatever the permissions of *identity*. They
         also hold for its resources and prompts, as for a call without arguments (ACCESS-74)."""
-        rights, chain = self.rights(identity), self._chain(namespace_of(server), "*")
-        return self._outcome_of_call(rights, chain, self._asked(identity, {})) or self.decision_without_rules
+        return self.rules_on(identity, ((namespace_of(server), ("*",)),))
 
     def rules_on(self, identity: Identity, names: ToolNames) -> Outcome:
         """Decides by the rules alone about what has *names*, whatever the permissions of *identity*, as for a call
         without arguments (ACCESS-78)."""
-        rights, asked = self.rights(identity), self._asked(identity, {})
-        return self._combined(self._chains(names), lambda chain: self._outcome_of_call(rights, chain, asked))
+        rights, asked, chains = self.rights(identity), self._asked(identity, {}), self._chains(names, identity.gate)
+        return self._combined(rights, chains, lambda chain: self._outcome_of_call(rights, chain, asked))
 
     def same(self, other: "AccessPolicy") -> bool:
         """Returns whether both decide alike, because their rules and defaults are equal."""
-        return (self.rules, self.default) == (other.rules, other.default)
+        return (self.rules, self.default, self.gates) == (other.rules, other.default, other.gates)
 
     def rights(self, identity: Identity) -> Rights:
         """Returns the rights of *identity*; equal ones are one object."""
         if not self._by_actor:
-            return self._cached_rights("", identity.permissions, identity.roles, "")
+            return self._cached_rights("", identity.permissions, identity.roles, "", identity.gate)
         claims = identity.claims if self._by_claims else ""
-        return self._cached_rights(identity.actor, identity.permissions, identity.roles, claims)
+        return self._cached_rights(identity.actor, identity.permissions, identity.roles, claims, identity.gate)
 
     def grouped(self, tools: Iterable[tuple[str, ToolNames]]) -> Groups:
         """Returns *tools* (id, names) in groups about which most callers have one decision."""
-        return ToolGroups(tools, self._chains)
+        return ToolGroups(tools, lambda names: self._chains(names, None))
 
     def seen(self, rights: Rights, groups: Groups) -> Seen:
         """Returns which of the tools in *groups* exist for a holder of *rights*."""
@@ -255,33 +293,38 @@ class AccessPolicy:
         """Returns the rules of which the first that holds decides for *identity*, for a report to the operator: one
         series for each name that different rules match."""
         steps: list[RuleStep] = []
-        for namespace, own in names:
-            known: set[_Chain] = set()
-            for name in own:
-                chain = self._chain(namespace, name)
-                if chain not in known:
-                    known.add(chain)
-                    steps += self._steps(identity, f"{namespace}:{name}", chain)
+        for gate in dict.fromkeys(("", identity.gate)):
+            for namespace, own in names:
+                known: set[_Chain] = set()
+                for name in own:
+                    chain = self._chain(gate, namespace, name)
+                    if chain not in known:
+                        known.add(chain)
+                        through = f" through {gate}" if gate else ""
+                        steps += self._steps(identity, f"{namespace}:{name}{through}", chain)
         return steps
 
     def _steps(self, identity: Identity, name: str, chain: _Chain) -> Iterator[RuleStep]:
         for index, effect in _effects(self.rights(identity), chain.rules):
             condition = effect.condition.source if effect.condition else ""
-            yield RuleStep(name, self._label(index), condition, effect.outcome, self.rules[index])
+            yield RuleStep(name, self.labels[index], condition, effect.outcome, self.rules[index])
 
     def _best(self, rights: Rights, chains: _Chains) -> Outcome:
         # Nearly all tools have one chain; this is the way of every call.
-        if len(chains) == 1 and len(chains[0]) == 1:
-            chain = chains[0][0]
+        if len(chains) == 1 and len(chains[0].chains) == 1:
+            (chain,) = chains[0].chains
             return (chain.rules and self._best_of(rights, chain)) or self.decision_without_rules
-        return self._combined(chains, lambda chain: self._best_of(rights, chain))
+        return self._combined(rights, chains, lambda chain: self._best_of(rights, chain))
 
-    def _combined(self, chains: _Chains, outcome: Callable[[_Chain], Outcome | None]) -> Outcome:
-        """Returns the strictest outcome of all *chains*. A namespace in which no rule decides gets the default."""
+    def _combined(self, rights: Rights, chains: _Chains, outcome: Callable[[_Chain], Outcome | None]) -> Outcome:
+        """Returns the strictest outcome of all *chains* that hold for *rights*. A namespace in which no rule decides
+        gets the default; in a virtual gate it has no tool there."""
         default = self.decision_without_rules
         by_namespace = (
-            _strictest(found for chain in of_namespace if (found := outcome(chain))) or default
-            for of_namespace in chains
+            _strictest(found for chain in row.chains if (found := outcome(chain)))
+            or (Hidden(f"gates.{row.gate}.tools does not match it") if row.gate else default)
+            for row in chains
+            if row.gate in ("", rights.gate)
         )
         return _strictest(by_namespace) or default
 
@@ -303,15 +346,21 @@ class AccessPolicy:
                     return self._not_evaluated(index, failure)
         return None
 
-    def _make_rights(self, actor: str, permissions: tuple[str, ...], roles: tuple[str, ...], claims: str) -> Rights:
+    def _make_rights(
+        self, actor: str, permissions: tuple[str, ...], roles: tuple[str, ...], claims: str, gate: str
+    ) -> Rights:
+        if gate and gate not in self.gates:
+            permissions = ()  # a virtual gate that is not known here has no tools
         identity = Identity(actor, permissions, roles=roles, claims=claims)
         asked = self._asked(identity, {})
         false = {each for each in dict.fromkeys(self._about_callers.values()) if each.none_holds(asked)}
         effects = tuple(
-            None if self._about_callers.get(index) in false else self._effect(index, identity, asked)
+            None
+            if self._gate_of[index] not in ("", gate) or self._about_callers.get(index) in false
+            else self._effect(index, identity, asked)
             for index in range(len(self.rules))
         )
-        return self._one_object(Rights(reach_of(permissions), effects, self.default))
+        return self._one_object(Rights(reach_of(permissions), effects, self.default, gate))
 
     def _effect(self, index: int, identity: Identity, asked: Asked) -> _Effect | None:
         rule = self.rules[index]
@@ -331,9 +380,9 @@ class AccessPolicy:
         """Returns the outcome for a caller that lacks no permission."""
         rule = self.rules[index]
         if rule.visibility == "internal":
-            return Hidden(f"{self._label(index)}: internal")
+            return Hidden(f"{self.labels[index]}: internal")
         if rule.effect == "deny":
-            return Hidden(f"{self._label(index)}: denied")
+            return Hidden(f"{self.labels[index]}: denied")
         match rule.approval:
             case "never":
                 return Allowed()
@@ -343,21 +392,29 @@ class AccessPolicy:
                 return NeedsApproval((need,))
 
     def _make_hidden(self, index: int, missing: str) -> _Effect:
-        return _Effect(Hidden(f"{self._label(index)}: {missing}"), _on_args(self.rules[index]))
+        return _Effect(Hidden(f"{self.labels[index]}: {missing}"), _on_args(self.rules[index]))
 
     def _not_evaluated(self, index: int, failure: CannotEvaluate) -> Hidden:
-        return Hidden(f"{self._label(index)}: when cannot be evaluated: {failure}")
+        return Hidden(f"{self.labels[index]}: when cannot be evaluated: {failure}")
 
-    def _label(self, index: int) -> str:
-        return f"access[{index}] ({self.rules[index].match})"
+    def _match_names(self, names: ToolNames, gate: str | None) -> _Chains:
+        """Returns the rules for callers through *gate*; None: those of all gates."""
+        gates = ("", *self.gates) if gate is None else dict.fromkeys(("", gate))
+        return tuple(
+            _Row(each, tuple(dict.fromkeys(self._chain(each, namespace, name) for name in own)))
+            for each in gates
+            for namespace, own in names
+        )
 
-    def _match_names(self, names: ToolNames) -> _Chains:
-        return tuple(tuple(dict.fromkeys(self._match(namespace, name) for name in own)) for namespace, own in names)
-
-    def _match(self, namespace: str, name: str) -> _Chain:
-        """Returns the rules that match a tool, up to the first without a condition: those behind it are not reached."""
+    def _match(self, gate: str, namespace: str, name: str) -> _Chain:
+        """Returns the rules of *gate* that match a tool, up to the first without a condition: those behind it are not
+        reached. A tool that is not one of a virtual gate's has none there."""
         chain: list[int] = []
+        if gate and not any(_fits(globs, namespace, name) for globs in self._tools_of.get(gate, ())):
+            return self._chain_of(())
         for index in self._in_namespace(namespace):
+            if self._gate_of[index] != gate:
+                continue
             glob = self._patterns[index][1]
             if glob is None or glob(name):
                 chain.append(index)
@@ -371,6 +428,18 @@ class AccessPolicy:
 
     def _match_namespace(self, namespace: str) -> tuple[int, ...]:
         return tuple(index for index, (glob, _) in enumerate(self._patterns) if glob is None or glob(namespace))
+
+
+_Globs = tuple[Callable[[str], bool] | None, Callable[[str], bool] | None]
+
+
+def _globs(match: str) -> _Globs:
+    namespace, name = split_pattern(match)
+    return compile_glob(namespace), compile_glob(name)
+
+
+def _fits(globs: _Globs, namespace: str, name: str) -> bool:
+    return all(glob is None or glob(text) for glob, text in zip(globs, (namespace, name), strict=True))
 
 
 def _joined(rules: Sequence[AccessRule]) -> dict[int, Joined]:

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import monotonic
 
 from wicketgate.access.identity import Identity
@@ -92,9 +92,12 @@ def make_faces(
     timeout_s: float,
     result_form: ResultForm = "text",
     always: Collection[str] = (),
+    gates: Mapping[str, tuple[str, Collection[str]]] | None = None,
 ) -> dict[str, Face]:
     """The faces by the name that paths and ``mcp.face`` use. *timeout_s* bounds requests that are not tool calls,
-    *result_form* is that of the three tools (FACE-176), *always* are patterns of the tools next to them."""
+    *result_form* is that of the three tools (FACE-176), *always* are patterns of the tools next to them. *gates* gives
+    by the name of a virtual gate, whose face is ``gates/<name>``, the name of the face that it has, and its own
+    *always*."""
     namespaced, offers, all_tools = _namespaced(runtime, fleet, started, timeout_s)
     gateway.read_resource = offers.read_resource
     surfaces: dict[str, tuple[ToolSurface, str]] = {
@@ -105,7 +108,7 @@ def make_faces(
         "transparent": (TransparentFace(runtime, started=started), transparent.INSTRUCTIONS),
         "registry": (RegistryFace(operations), registry.INSTRUCTIONS),
     }
-    return {
+    faces = {
         **{
             name: Face(
                 *face,
@@ -118,6 +121,12 @@ def make_faces(
         },
         "namespaced": namespaced,
     }
+    for name, (face, chosen) in (gates or {}).items():
+        made = replace(faces[face], surface=gateway) if face == "gateway" else faces[face]
+        if chosen:
+            made = replace(made, surface=AlwaysFace(runtime, gateway, all_tools, chosen))
+        faces[f"gates/{name}"] = made
+    return faces
 
 
 def _namespaced(

@@ -59,7 +59,8 @@ class AuditRecord(msgspec.Struct, frozen=True):
 
     Three legs say which part failed: *transport* (was the server reached), *protocol* (did it answer as MCP says),
     *tool* (was its result an error). *code* is the error that the caller got, empty for none. *flow*: the untrusted
-    tools that the session had read, and the destinations of unknown origin, each as a digest like *arguments*.
+    tools that the session had read, and the destinations of unknown origin, each as a digest like *arguments*. *gate*
+    is the virtual gate that the call came through, empty for the whole one.
     """
 
     at: float
@@ -85,6 +86,7 @@ class AuditRecord(msgspec.Struct, frozen=True):
     approval: str = ""
     detail: str = ""
     flow: Mapping[str, Sequence[str]] = {}
+    gate: str = ""
 
 
 class Watch(Protocol):

@@ -250,6 +250,7 @@ class AuditedCall:
             phase=phase,
             approval=_approval_of(error),
             flow=self._flow(),
+            gate=self._context.identity.gate,
         )
 
     def _flow(self) -> Mapping[str, Sequence[str]]:

@@ -128,12 +128,12 @@ class Calls:
         self._now = now
         self._flows = flows
         self._spending = spending
-        self._quota = Quota(quota, per_actor=policies.per_actor, per_tool=policies.per_tool)
+        self._quota = Quota(quota, per_actor=policies.per_actor, per_tool=policies.per_tool, gates=policies.gate_quotas)
 
     def use(self, policies: RuntimePolicies) -> None:
         """Apply other policies from now on; calls under way end under those they began with."""
         self._policies = policies
-        self._quota.limit(policies.per_actor, policies.per_tool)
+        self._quota.limit(policies.per_actor, policies.per_tool, policies.gate_quotas)
         self._results.clear()
 
     def forget_results(self) -> None:
@@ -200,7 +200,7 @@ class Calls:
         # Approval: a call over its quota must not use one up.
         decides = context.answers is not None and bool(context.answers.approval)
         if asks is not None or decides:
-            await self._quota.check(identity.actor, item.id, item.names)
+            await self._quota.check(identity, item.id, item.names)
             needs = () if asks is None else asks.needs
             pending = PendingCall(item.id, item.digest, admitted.args, needs, flow)
             await note.approve(self._approver(context), pending)
@@ -210,7 +210,7 @@ class Calls:
             # A person may take long, and the caller decides how long: what was forbidden in the meantime does not run.
             await still_allowed("approval_refused")
         # Quota: counted once, however often the call is tried.
-        await self._quota.take(identity.actor, item.id, item.names)
+        await self._quota.take(identity, item.id, item.names)
         # Plugins on the call, the server, plugins on the result.
         request = Request(context.correlation_id, method, item.server, target.upstream_name, sent_args, identity)
         send = partial(self._send, snapshot.catalog, target, context, note, partial(still_allowed, "answers_refused"))
@@ -263,7 +263,7 @@ class Calls:
         """Pass on a request that is no call of a tool, such as a resource read, through the same plugins. *send*
         carries it as they left it; *still_allowed* is as in ServerWords."""
         note.server = asked_for = request.server
-        await self._quota.take_other(context.identity.actor, note.tool_id)
+        await self._quota.take_other(context.identity, note.tool_id)
 
         names = names_of_server(asked_for, request.method)
 
@@ -324,7 +324,7 @@ class Calls:
         still_allowed: StillAllowed,
         names: ToolNames,
     ) -> ServerWords:
-        count = partial(self._quota.take_other, context.identity.actor, note.tool_id)
+        count = partial(self._quota.take_other, context.identity, note.tool_id)
         pages = self._policies.pages_for(request.server)
         heard = partial(self.heard, names, context)
         return ServerWords(request, asked_for, self._plugins, note, count, still_allowed, pages, heard)

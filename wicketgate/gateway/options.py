@@ -93,12 +93,12 @@ class RuntimePolicies:
     *calls* gives by upstream name how its calls are made, *default_call* how those of the other upstreams are made.
     *inferred* names the upstreams whose tools' names decide their namespaces (CARD-8), *configured* all upstreams, also
     disabled ones: their names are no other's namespace. *per_actor* and *per_tool* limit the executions within a minute
-    (``quota.Quota``). *words* find tools besides their definitions: texts by pattern, as rules match or with the
-    hash of an id: ``{"github:list_commits": ["history", "git log"]}``. *written_words* are those of a model, by
-    digest of the item, for tools that *words* say nothing of. *learn* says whose runs teach
-    which words lead to which tool (BROWSE-42). *own_pages* are the places (``place_of``) of our own pages, and
-    *distant* the upstreams on other machines. *always* are patterns of the tools that a face lists next to its own.
-    *flow* has the labels for rules that ask where a destination comes from.
+    (``quota.Quota``), *gate_quotas* those through a virtual gate, as pairs of the same. *words* find tools besides
+    their definitions: texts by pattern, as rules match or with the hash of an id: ``{"github:list_commits": ["history",
+    "git log"]}``. *written_words* are those of a model, by digest of the item, for tools that *words* say nothing of.
+    *learn* says whose runs teach which words lead to which tool (BROWSE-42). *own_pages* are the places (``place_of``)
+    of our own pages, and *distant* the upstreams on other machines. *always* are patterns of the tools that a face
+    lists next to its own. *flow* has the labels for rules that ask where a destination comes from.
     """
 
     calls: Mapping[str, CallPolicy] = field(default_factory=dict)
@@ -109,6 +109,7 @@ class RuntimePolicies:
     configured: Collection[str] = ()
     per_actor: int | None = None
     per_tool: Mapping[str, int] = field(default_factory=dict)
+    gate_quotas: Mapping[str, tuple[int | None, Mapping[str, int]]] = field(default_factory=dict)
     words: Mapping[str, Sequence[str]] = field(default_factory=dict)
     written_words: Mapping[str, str] = field(default_factory=dict)
     learn: LearnScope = "off"

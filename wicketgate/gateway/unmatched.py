@@ -69,9 +69,11 @@ class Unmatched:
 def find_unmatched(judged: Judged, plugins: PluginChain | None = None) -> Iterator[str]:
     """Yields each pattern that matches no tool, with its place in the configuration."""
     tools = _Tools(judged)
-    for index, rule in enumerate(judged.access.rules):
+    for label, rule in zip(judged.access.labels, judged.access.rules, strict=True):
         if not tools.may_fit_rule(rule.match):
-            yield f"access[{index}] ({rule.match})"
+            yield label
+    for name, gate in judged.access.gates.items():
+        yield from (f"gates.{name}.tools ({match})" for match in gate.tools if not tools.may_fit_rule(match))
     for pattern in judged.policies.per_tool:
         if not tools.may_fit_text(pattern):
             yield f"quota.per_tool ({pattern})"

@@ -154,7 +154,7 @@ class BatchedSink:
 COLUMNS = (
     "timestamp", "operation", "actor", "correlation_id", "outcome", "tool_id", "server", "arguments_sha256",
     "transport", "protocol", "tool", "code", "cached", "duration_ms", "upstream_ms", "stages",
-    "key_id", "source", "call_id", "phase", "approval", "detail", "flow",
+    "key_id", "source", "call_id", "phase", "approval", "detail", "flow", "gate",
 )  # fmt: skip
 
 _MODE = 0o600

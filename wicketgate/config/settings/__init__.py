@@ -10,6 +10,7 @@ from wicketgate.config.settings.browse import BrowseSettings
 from wicketgate.config.settings.chat import EngineSettings, ModelChoice, ModelSettings, ResumeSettings
 from wicketgate.config.settings.root import (
     FACES,
+    GATE_NAME,
     NetworkSettings,
     PinSettings,
     PluginSettings,
@@ -24,6 +25,7 @@ from wicketgate.config.settings.upstreams import UpstreamSettings
 
 __all__ = [
     "FACES",
+    "GATE_NAME",
     "LOOPBACK_HOSTS",
     "SECRET_NAME",
     "AuthSettings",

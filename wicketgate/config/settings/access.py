@@ -1,6 +1,6 @@
 """The sections ``auth`` and ``access``: what proves who a caller is, and the rules of what each caller may do."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Literal, Self
@@ -11,7 +11,7 @@ from wicketgate.access.approvers import MOST_APPROVERS, Need, check_by
 from wicketgate.access.conditions import Condition, condition_of
 from wicketgate.access.flow import FlowRules
 from wicketgate.access.identity import ACTOR_PATTERN, ROLE_PREFIX, HashedKey, Identity, parse_permissions
-from wicketgate.access.policy import AccessDefault, AccessPolicy, AccessRule
+from wicketgate.access.policy import AccessDefault, AccessPolicy, AccessRule, VirtualGate
 from wicketgate.access.signed_headers import FRONT
 from wicketgate.config.settings.base import (
     SECTION,
@@ -320,6 +320,10 @@ class AccessRuleSettings(Section):
         )
 
 
-def access_policy(rules: Iterable[AccessRuleSettings], default: AccessDefault = "allow") -> AccessPolicy:
+def access_policy(
+    rules: Iterable[AccessRuleSettings],
+    default: AccessDefault = "allow",
+    gates: Mapping[str, VirtualGate] | None = None,
+) -> AccessPolicy:
     """Compiles the rules, in their order."""
-    return AccessPolicy([rule.rule() for rule in rules], default)
+    return AccessPolicy([rule.rule() for rule in rules], default, gates or {})

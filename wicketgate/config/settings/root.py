@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import Field, field_validator, model_validator
 
-from wicketgate.access.policy import AccessDefault
+from wicketgate.access.policy import AccessDefault, VirtualGate
 from wicketgate.config.settings.access import AccessRuleSettings, AuthSettings, FlowSettings
 from wicketgate.config.settings.base import (
     LOOPBACK_HOSTS,
@@ -85,6 +85,8 @@ class ServerSettings(Section):
     def _joinable(cls, url: str) -> str:
         return url.rstrip("/")
 
+
+GATE_NAME = r"^[a-z0-9][a-z0-9-]{0,31}$"
 
 FaceName = Literal["gateway", "transparent", "registry", "namespaced"]
 
@@ -253,6 +255,28 @@ class QuotaSettings(Section):
     """Executions of each actor by tool: ``{"github:delete_*": 5}``."""
 
 
+class GateSettings(Section):
+    """A virtual gate at ``/mcp/gates/<name>``: some of the tools, for the clients that are sent there. It only takes
+    away: permissions, rules and quotas of the whole gate hold too."""
+
+    face: FaceName = "gateway"
+    """The face of its clients."""
+    tools: tuple[ToolPattern, ...] = Field(min_length=1)
+    """Its tools, as patterns like those of access rules: ``["zendesk:*"]``."""
+    always: tuple[ToolPattern, ...] = Field(default=(), max_length=MAX_ALWAYS)
+    """Those among them that clients are shown next to the three, in place of ``mcp.always``."""
+    access: tuple[AccessRuleSettings, ...] = Field(default=(), max_length=1_000)
+    """Rules for calls that come through it, besides ``access``: the strictest outcome counts."""
+    quota: QuotaSettings = QuotaSettings()
+    """Executions a minute through it, besides ``quota``."""
+
+    @model_validator(mode="after")
+    def _lists_next_to_three(self) -> Self:
+        if self.always and self.face != "gateway":
+            raise ValueError(f"always is for face: gateway; face: {self.face} lists every tool or none by its name")
+        return self
+
+
 class PluginSettings(Section):
     """One plugin in its place. Lower *priority* runs first. A plugin that is not *critical* is skipped if it fails."""
 
@@ -332,6 +356,8 @@ class Settings(Section):
     """The first rule that matches a tool and whose condition holds decides."""
     access_default: AccessDefault = "allow"
     """Decides about a tool that no rule decides on and that the caller has the permission for."""
+    gates: dict[Annotated[str, Field(pattern=GATE_NAME)], GateSettings] = {}
+    """Virtual gates by name: lower-case letters, digits and hyphens, at most 32."""
     flow: FlowSettings = FlowSettings()
     """Labels for rules that ask where a destination comes from."""
     sandbox: SandboxSettings | None = None
@@ -410,6 +436,16 @@ class Settings(Section):
         prices = None if model.prices is None else model.prices.made()
         budgets = [each.made() for each in self.spending.budgets]
         return SpendingRules(tools, budgets, bool(prices or tools), model.model or model.provider, prices)
+
+    def virtual_gates(self) -> Mapping[str, VirtualGate]:
+        return {
+            name: VirtualGate(gate.tools, tuple(rule.rule() for rule in gate.access))
+            for name, gate in self.gates.items()
+        }
+
+    def face_names(self) -> list[str]:
+        """Returns the names of all faces, as in paths below ``/mcp``."""
+        return [*FACES, *(f"gates/{name}" for name in self.gates)]
 
     def sandbox_of(self, upstream: UpstreamSettings) -> Sandbox | None:
         """Returns the sandbox of a server over stdio."""

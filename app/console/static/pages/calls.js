@@ -102,7 +102,7 @@ function List({ search, filters, id, me }) {
   }}<//></section>`;
 }
 
-const COLUMNS = ["at", "operation", "actor", "key_id", "tool_id", "server", "outcome", "tool", "code", "duration_ms", "upstream_ms", "correlation_id", "call_id", "detail"];
+const COLUMNS = ["at", "operation", "actor", "key_id", "tool_id", "server", "outcome", "tool", "code", "duration_ms", "upstream_ms", "correlation_id", "call_id", "gate", "detail"];
 const MOST_EXPORTED = 20_000;
 // A spreadsheet would take these beginnings for a formula.
 const cell = (value) => `"${String(value ?? "").replace(/^[=+\-@\t\r]/, "'$&").replaceAll('"', '""')}"`;
@@ -140,7 +140,7 @@ function Whole({ id, filters }) {
       ["Told", call.detail && plain(call.detail, 500)],
       ["Legs", call.operation === "execute" && html`reached <b>${call.transport}</b>, answered <b>${call.protocol}</b>, result <b>${call.tool}</b>`],
       ["Server", call.server && html`<${Link} page="servers" query=${{ name: call.server }}>${plain(call.server, 80)}<//>`],
-      ["Caller", html`${plain(call.actor || "–", 130)}${call.key_id && html` with key <code>${plain(call.key_id, 60)}</code>`}${call.source && html` from <code>${plain(call.source, 80)}</code>`}`],
+      ["Caller", html`${plain(call.actor || "–", 130)}${call.key_id && html` with key <code>${plain(call.key_id, 60)}</code>`}${call.source && html` from <code>${plain(call.source, 80)}</code>`}${call.gate && html` through the gate <code>${plain(call.gate, 40)}</code>`}`],
       ["Came in", html`${moment(call.at)}, <${Time} at=${call.at} />`],
       ["Arguments", call.arguments && html`only their digest is kept: <code>${plain(call.arguments, 80)}</code>`],
       ["Approval", call.approval && html`<code>${plain(call.approval, 80)}</code>`],
