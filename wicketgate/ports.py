@@ -275,7 +275,8 @@ class UpstreamStatus:
 
     *connections*: how many sessions it has had, this one included; 0 where there is nothing to connect. *last_error*:
     why the session before this one ended, or could not be. *detail*: the error for the operator alone, with the host
-    or command that was tried and the setting that mends it; empty if there is no more to say than *error*.
+    or command that was tried and the setting that mends it; empty if there is no more to say than *error*. *asleep*: it
+    is ready, and its process is started by the next request.
     """
 
     phase: UpstreamPhase
@@ -283,6 +284,7 @@ class UpstreamStatus:
     connections: int = 0
     last_error: str = ""
     detail: str = ""
+    asleep: bool = False
 
     @property
     def report(self) -> str:

@@ -174,6 +174,7 @@ def _state(state: MemberState | None, trouble: str) -> dict[str, Any]:
         "error": shown.status.report or trouble,
         "last_error": shown.status.last_error,
         "stale": bool(trouble) or shown.status.phase == "down",
+        "asleep": shown.status.asleep,
         "connections": shown.connections,
         "connected_s": None if shown.connected_s is None else round(shown.connected_s, 1),
         "breaker": shown.breaker,

@@ -166,6 +166,7 @@ class UpstreamMaker:
             tried=shown_origin(settings.url) if settings.url else settings.command[0],
             fetches=fetching_program(settings.command),
             note=note,
+            idle_s=settings.idle_s,
         )
 
     def _connect(self, settings: UpstreamSettings, secrets: KnownSecrets, log: ServerLog) -> Connect:

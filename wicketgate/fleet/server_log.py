@@ -12,7 +12,7 @@ MOST_EVENTS = 50
 MOST_LINES = 50
 _MOST_SERVERS = 2_000
 
-ServerEventKind = Literal["ready", "down", "reconnect", "disabled", "enabled"]
+ServerEventKind = Literal["ready", "down", "asleep", "reconnect", "disabled", "enabled"]
 
 
 @dataclass(frozen=True, slots=True)

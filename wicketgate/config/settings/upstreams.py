@@ -247,6 +247,9 @@ class UpstreamSettings(Section):
     """The working directory of *command*; for *python*, a further folder in which to look for the module."""
     sandbox: SandboxSettings | Literal[False] | None = None
     """The limits of *command*. None: those of ``sandbox`` at the top, if there are any; false: none."""
+    idle_s: float | None = Field(default=None, ge=1, le=86_400)
+    """The process of *command* is ended after so long without a request, and started again by the next one. Its tools
+    stay listed. None: it runs always."""
     python: str = Field(default="", pattern=r"^$|^[A-Za-z_][\w.]*(:[A-Za-z_][\w.]*)?$")
     """``package.module:name``, the name of a ``ToolRegistry``, a function or a list of functions; ``package.module``
     stands for all public functions of a module."""
@@ -494,6 +497,7 @@ _BELONGS_TO: Mapping[str, tuple[str, ...]] = {
     "env": ("command",),
     "cwd": ("command", "python"),
     "sandbox": ("command",),
+    "idle_s": ("command",),
     "threads": ("python",),
     "transport": ("url",),
     "instructions": ("command", "url"),

@@ -62,6 +62,12 @@ class McpFeatures:
         self._wanting = asyncio.Event()
         self._watchers: list[Callable[[FeatureChange], None]] = []
         self._skills_changed: Callable[[], None] = lambda: None
+        self._wake: Callable[[], None] = lambda: None
+
+    @property
+    def follows(self) -> bool:
+        """True if a client wants to hear of a resource."""
+        return bool(self._wanted)
 
     async def list_all(self, kind: FeatureKind, account: GrantName | None = None) -> FeatureList:
         method, key = _LISTS[kind]
@@ -95,29 +101,28 @@ class McpFeatures:
         if uris != self._wanted:
             self._wanted = uris
             self._wanting.set()
+            self._wake()
 
     def watch(self, heard: Callable[[FeatureChange], None]) -> None:
         self._watchers.append(heard)
 
-    def begin(self, agreement: Agreement, skills_changed: Callable[[], None]) -> None:
+    def begin(
+        self, agreement: Agreement, skills_changed: Callable[[], None], wake: Callable[[], None] = lambda: None
+    ) -> None:
         """Show what a server supports that is connected now. *skills_changed* is called when its skills may be others,
-        of which resources tell."""
+        of which resources tell, *wake* when what is followed has changed."""
+        self._wake = wake
         self.support = _support_of(agreement, instructions=self._instructions)
         self._skills_changed = skills_changed if self.support.skills else lambda: None
 
     async def serve(self, client: McpClient) -> None:
         """For as long as a session lasts: follow the changes of its server."""
         agreement = client.agreement
-        try:
-            self._notify(ListChanged("resources"), ListChanged("prompts"))
-            if not agreement.modern:
-                await self._subscribe()
-            elif _announces(agreement):
-                await self._listen(client)
-            # A server with nothing to follow has its features all the same.
-            await asyncio.Event().wait()
-        finally:
-            self.support = None
+        self._notify(ListChanged("resources"), ListChanged("prompts"))
+        if not agreement.modern:
+            await self._subscribe()
+        elif _announces(agreement):
+            await self._listen(client)
 
     def heard(self, method: str, params: object) -> None:
         """Take one notification of the server; any but a change of a feature is passed over."""

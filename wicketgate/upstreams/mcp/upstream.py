@@ -2,12 +2,15 @@
 
 Each call runs in its caller's task and has its own deadline, so that calls do not affect each other. A process that
 does not answer in time is reported as down but keeps running: a restart would not make it faster (UP-65).
+
+A server with ``idle_s`` sleeps while nobody needs it (UP-294 to UP-297): its session is closed, its tools stay listed,
+and the next request waits for a new session.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -16,6 +19,7 @@ from wicketgate.errors import (
     ConnectRequired,
     LoginNeeded,
     ScopesNeeded,
+    UpstreamError,
     UpstreamRefused,
     UpstreamTimeout,
     UpstreamUnavailable,
@@ -65,7 +69,7 @@ class McpServerUpstream:
     *forward*: client capabilities other than elicitation that the server may use. *instructions*: show the server's
     instructions to models. *tried* is the command, or the origin of the URL, for messages to the operator. *fetches* is
     the program that may have to download the server first. *note* is called when a session begins, ends or cannot be
-    opened, with the reason.
+    opened, with the reason. *idle_s*: the server sleeps after so long without a request; None is never.
     """
 
     name: str
@@ -83,8 +87,16 @@ class McpServerUpstream:
     patience: float = PATIENCE
     tasks: TaskBounds = field(default_factory=TaskBounds)
     note: Callable[[ServerEventKind, str], None] = lambda kind, why: None
+    idle_s: float | None = None
 
     def __post_init__(self) -> None:
+        self._asleep = False
+        self._wake = asyncio.Event()
+        self._awake = asyncio.Event()
+        self._uses = 0
+        self._used_at = 0.0
+        self._listed: Sequence[Mapping[str, Any]] = ()
+        self._other_now = frozenset[object]()
         self._mode_now = self.mode
         self._noticed = False
         self._has_answered = False
@@ -105,13 +117,20 @@ class McpServerUpstream:
         while True:
             began, self._has_answered = loop_time(), False
             connected = await self._serve_one_session(changed)
+            if self._asleep:
+                await self._wake.wait()
+                continue
             await delay.wait(lasted_s=loop_time() - began if connected else 0, served=self._has_answered)
 
     async def list_tools(self) -> Sequence[Mapping[str, Any]]:
+        if self._asleep:
+            return self._listed
         client = self._connected()
         try:
             async with asyncio.timeout(self.connect_timeout_s):
-                return await client.list_tools()
+                self._listed = await client.list_tools()
+                self._other_now = frozenset()
+                return self._listed
         except TimeoutError:
             raise UpstreamTimeout(f"{self.name} did not answer within {self.connect_timeout_s:g} s.") from None
         except UpstreamRefused as refused:
@@ -123,10 +142,18 @@ class McpServerUpstream:
     async def call_tool(
         self, name: str, arguments: Mapping[str, Any], context: CallContext, timeout_s: float
     ) -> Mapping[str, Any]:
-        context = offered(context, self.forward)  # here, because requests about a task use it too
+        with self._in_use():
+            return await self._call(name, arguments, offered(context, self.forward))
+
+    async def _call(self, name: str, arguments: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]:
+        """*context* is an offered one, because requests about a task use it too."""
         if (left := left_task(context.answers)) is not None:
             return await self._followed(left, context, None)
         client = await self._client_for(context)
+        if name in self._other_now:
+            raise UpstreamError(
+                f"{self.name} defines this tool differently since it woke; nothing was run. Look again."
+            )
         ask = partial(client.ask, "tools/call", {"name": name, "arguments": arguments})
         noted = {"mcp.method.name": "tools/call", "gen_ai.tool.name": name}
         result = await traced(f"tools/call {name}", "CLIENT", noted, context, ask, tool_error)
@@ -143,6 +170,8 @@ class McpServerUpstream:
         return await FollowedTask(self.name, self._ask_of_task, self.tasks, left, context).result(task)
 
     async def ping(self, timeout_s: float) -> None:
+        if self._asleep:
+            return
         try:
             with suppress(Refused, Malformed):  # an answer of any kind
                 await self._connected().ping()
@@ -150,22 +179,67 @@ class McpServerUpstream:
             raise UpstreamUnavailable(f"{self.name} cannot be reached ({gone.how}).") from None
 
     async def _ask(self, method: str, params: Mapping[str, Any], context: CallContext | None) -> Mapping[str, Any]:
-        if context is None:
-            return await self._connected().ask(method, params, None)
-        context = offered(context, self.forward)
-        ask = partial((await self._client_for(context)).ask, method, params)
-        return await traced(method, "CLIENT", {"mcp.method.name": method}, context, ask)
+        with self._in_use():
+            if context is None:
+                await self._woken()
+                return await self._connected().ask(method, params, None)
+            context = offered(context, self.forward)
+            ask = partial((await self._client_for(context)).ask, method, params)
+            return await traced(method, "CLIENT", {"mcp.method.name": method}, context, ask)
 
     async def _ask_of_task(self, method: str, params: Mapping[str, Any], context: CallContext) -> dict[str, Any]:
         return await self._connected().ask_of_task(method, params, context)
 
     async def _client_for(self, context: CallContext) -> McpClient:
         """Returns the client of the session for *context*, an offered one. Raises UpstreamUnavailable."""
+        await self._woken()
         if self._handshake is not None and asked_as_it_runs(context.caller):
             client = await self._handshake.client()
             if client is not None:
                 return client
         return self._connected()
+
+    @contextmanager
+    def _in_use(self) -> Iterator[None]:
+        self._uses += 1
+        try:
+            yield
+        finally:
+            self._uses -= 1
+            self._used_at = loop_time()
+
+    async def _woken(self) -> None:
+        """Returns when the server is awake, or could not be started."""
+        if self._asleep:
+            self._wake.set()
+            await self._awake.wait()
+
+    async def _fall_asleep(self, client: McpClient, ending: Ending) -> None:
+        """Ends the session when nobody has needed it for *idle_s*: no request, no subscription, no task of its own."""
+        capabilities = client.agreement.capabilities
+        if self.idle_s is None or EXTENSION in (capabilities.extensions or {}):
+            return
+        self._used_at = loop_time()
+        while True:
+            needed = self._uses or self.features.follows
+            left_s = self.idle_s if needed else self._used_at + self.idle_s - loop_time()
+            if left_s <= 0:
+                break
+            await asyncio.sleep(left_s)
+        # In one step, so that no request takes the session that ends.
+        self._asleep, self._client, self._handshake = True, None, None
+        self._wake.clear()
+        self._awake.clear()
+        self.status = UpstreamStatus("ready", "", self.status.connections, self.status.last_error, asleep=True)
+        self.note("asleep", "")
+        log.info("%s: asleep, nobody needed it for %g s", self.name, self.idle_s)
+        ending.lost("asleep")
+
+    async def _compare(self, client: McpClient) -> None:
+        """Finds the tools whose definitions are others now than those that callers know (UP-296)."""
+        async with asyncio.timeout(self.connect_timeout_s):
+            now = {tool.get("name"): tool for tool in await client.list_tools()}
+        self._other_now = frozenset(tool.get("name") for tool in self._listed if now.get(tool.get("name")) != tool)
 
     def _connected(self) -> McpClient:
         if self._client is None:
@@ -257,7 +331,9 @@ class McpServerUpstream:
 
         # Calls may begin now; the tools are read for the first time.
         connection.exchange.announced = heard
-        self.features.begin(client.agreement, lambda: changed(self.name))
+        if self._asleep:
+            await self._compare(client)
+        self.features.begin(client.agreement, lambda: changed(self.name), self._wake.set)
         self._ready(client)
         self._handshake = handshake = self._beside(client.agreement, connection)
         changed(self.name)
@@ -267,13 +343,15 @@ class McpServerUpstream:
                 tasks = [
                     group.create_task(self.features.serve(client)),
                     group.create_task(client.give_up()),
+                    group.create_task(self._fall_asleep(client, ending)),
                 ]
                 tools = client.agreement.capabilities.tools
                 if client.agreement.modern and tools is not None and tools.list_changed:
                     tasks.append(group.create_task(self._listen(client, changed)))
                 await ending.event.wait()
                 # Before anything is awaited, so that no new call uses the lost session.
-                self._gone(ending.how)
+                if not self._asleep:
+                    self._gone(ending.how)
                 for task in tasks:
                     task.cancel()
         finally:
@@ -305,11 +383,16 @@ class McpServerUpstream:
     def _ready(self, client: McpClient) -> None:
         before = self.status
         self._client = client
+        self._stir()
         self.spellings = client.agreement.spellings
         self.status = UpstreamStatus("ready", "", before.connections + 1, before.report)
         self._noticed = False
         self.note("ready", "")
         log.info("%s: connected, protocol %s", self.name, client.agreement.version)
+
+    def _stir(self) -> None:
+        self._asleep = False
+        self._awake.set()
 
     def _notice(self, *, starts: bool) -> None:
         """Logs what the connection is waiting for, once until it is ready."""
@@ -330,7 +413,8 @@ class McpServerUpstream:
     def _gone(self, reason: str, mend: str = "") -> None:
         """Reports the server as down. *reason* is a fixed phrase; *mend* is for the operator only, and may name
         settings, paths and hosts."""
-        self._client = self._handshake = None
+        self._client = self._handshake = self.features.support = None
+        self._stir()
         before = self.status
         detail = told(reason, self.tried, mend) if mend else ""
         if (before.phase, before.error) != ("down", reason):

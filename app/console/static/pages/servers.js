@@ -6,7 +6,7 @@ import { useLive } from "../live.js";
 import { Button, Failure, Figures, Confirm, Fragment, Link, Loaded, Note, Nothing, Section, State, Time, Title, announce, html, lasting, number, plain, plural, useEvery, useLoad } from "../ui.js";
 
 const KINDS = { stdio: "stdio", http: "streamable HTTP", sse: "SSE", openapi: "OpenAPI", python: "Python", embedded: "in this program" };
-const WHAT = { ready: "connected", down: "down", reconnect: "reconnected by an operator", disabled: "disabled by an operator", enabled: "enabled by an operator" };
+const WHAT = { ready: "connected", down: "down", asleep: "asleep", reconnect: "reconnected by an operator", disabled: "disabled by an operator", enabled: "enabled by an operator" };
 const ACTS = { reconnect: "reconnected", disable: "disabled", enable: "enabled" };
 const REFRESH_MS = 5000;
 const OTHERS_MS = 1000; // by then the other processes have followed
@@ -71,6 +71,7 @@ function Condition({ server }) {
   if (!server.enabled) return html`<${State} state="disabled">disabled${server.switched ? " here" : ""}<//>`;
   if (server.state === "ready" && server.breaker !== "closed") return html`<${State} state="down">left alone: it failed too often<//>`;
   if (server.state === "ready" && server.error) return html`<${State} state="connecting">ready, not well<//>`;
+  if (server.asleep) return html`<${State} state="ready">asleep: the next call starts it<//>`;
   if (server.state === "waiting") return html`<${State} state="connecting">waits for a first login<//>`;
   return html`<${State} state=${server.state} />`;
 }
