@@ -3,6 +3,7 @@
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -50,6 +51,8 @@ def main() -> None:
     os.chdir(ROOT)
     # Not resolved: the interpreter of a virtual environment is a link, and the servers lie beside the link.
     os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+    if can_isolate():
+        os.environ["WICKETGATE_SANDBOX__READ"] = json.dumps([str(ROOT)])
     try:
         with terminal_log(), shop() as url:
             os.environ["SHOP_URL"] = url
@@ -72,6 +75,13 @@ def _serve(port: int, greets: Callable[[Gate, str, LocalKey | None], str]) -> in
     return serve_until_stopped(settings, load, None, greets)
 
 
+def can_isolate() -> bool:
+    """Returns whether this machine can run servers in a sandbox: bubblewrap is there, and may make namespaces."""
+    program = shutil.which("bwrap")
+    tried = [program or "", "--unshare-all", "--ro-bind", "/", "/", "true"]
+    return program is not None and subprocess.run(tried, capture_output=True, timeout=_STOP_S).returncode == 0
+
+
 def with_traffic(gate: Gate, address: str, local: LocalKey | None) -> str:
     """As ``greeting``; questions begin to be asked too (OPS-266)."""
     if local is None:
@@ -92,6 +102,9 @@ def greeting(gate: Gate, address: str, local: LocalKey | None) -> str:
         *(f"  {name:<5} {_number(tools[name]):<10}  {_SERVERS.get(name, '')}" for name in gate.fleet.members),
         f"The model is shown 3 tools ({shown:,} tokens) instead of {tools.total()} ({all_tools:,} tokens),",
         "and finds the others when it needs them.",
+        "The first two run in a sandbox: they read no file but their own and this repository, and have no network."
+        if gate.settings.sandbox
+        else "The first two run without a sandbox, because bubblewrap is missing or may not be used here.",
         "",
         f"Wicketgate is ready on {address}",
         f"  Console: {console_link(url, local)}",

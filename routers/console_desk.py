@@ -42,11 +42,11 @@ def console_desk_router(gate: Gate) -> APIRouter:
         """The servers behind the gate, those first that need attention; `more` are omitted. Needs `ops:read`.
 
         `target` is the host, the program, the document or the function, without secrets. A server is `configured` if it
-        stands in the configuration, `asleep` if the next call starts it, and `switched` if it was enabled or disabled here, until the next reload. `stale`:
-        its tools are those of the last listing. `breaker` is for all callers; `held_off` is the number of actors whom
-        their own failures keep away. `held` counts quarantined tools and other offers. `places` are calls that run and
-        wait, with their bounds, null for a server that was passed in by a program. `ticks` are the last fifty moments
-        at which sessions began and ended, in seconds since the epoch.
+        stands in the configuration, `asleep` if the next call starts it, and `switched` if it was enabled or disabled
+        here, until the next reload. `stale`: its tools are those of the last listing. `breaker` is for all callers;
+        `held_off` is the number of actors whom their own failures keep away. `held` counts quarantined tools and other
+        offers. `places` are calls that run and wait, with their bounds, null for a server that was passed in by a
+        program. `ticks` are the last fifty moments at which sessions began and ended, in seconds since the epoch.
         """
         need(request, "ops:read")
         return SurrogateJson(list_servers(gate))

@@ -4,6 +4,8 @@ import asyncio
 import json
 import re
 
+import pytest
+
 from app.local_key import LocalKey
 from examples.demo import QUESTIONS, greeting
 from tests.support.requirement import requirement
@@ -11,6 +13,7 @@ from tests.support.script import ScriptModel
 from tests.support.service import BOUND_S
 from wicketgate.access.identity import HashedKey, Identity, hash_key
 from wicketgate.config.settings import Settings
+from wicketgate.config.settings.upstreams import SandboxSettings
 from wicketgate.gate import Gate
 from wicketgate.ports import LOCAL_CALL
 from wicketgate.upstreams.embedded import StubUpstream
@@ -20,10 +23,13 @@ SCHEMA = {"type": "object", "properties": {"zone": {"type": "string", "descripti
 
 
 @requirement("OPS-100")
-async def test_it_says_what_there_is_what_it_costs_and_what_to_try() -> None:
+@pytest.mark.parametrize(
+    ("sandbox", "said"), [(None, "run without a sandbox"), (SandboxSettings(), "run in a sandbox")]
+)
+async def test_it_says_what_there_is_what_it_costs_and_what_to_try(sandbox: SandboxSettings | None, said: str) -> None:
     tools = [{"name": name, "description": "A tool.", "inputSchema": SCHEMA} for name in ("one", "two")]
     upstreams = [StubUpstream(tools, name="time"), StubUpstream([], name="shop")]
-    gate = Gate(Settings(), upstreams=upstreams, provider=ScriptModel())
+    gate = Gate(Settings(sandbox=sandbox), upstreams=upstreams, provider=ScriptModel())
     local = LocalKey(HashedKey("local", hash_key(KEY), Identity("local", ("*",))), KEY)
     async with asyncio.timeout(BOUND_S), gate:
         await gate.wait_ready()
@@ -36,6 +42,7 @@ async def test_it_says_what_there_is_what_it_costs_and_what_to_try() -> None:
     behind = sum(count(_definition(name, "A tool.", SCHEMA)) for name in ("one", "two"))
     lines = text.splitlines()
     assert len(lines) <= 25
+    assert said in text
     assert re.search(r"^  time +2 tools +clocks", text, re.MULTILINE)
     assert re.search(r"^  shop +not there yet", text, re.MULTILINE)
     assert f"3 tools ({shown:,} tokens) instead of 2 ({behind:,} tokens)" in text
