@@ -35,7 +35,7 @@ from wicketgate.storage.keys import new_key
 
 _SECTIONS = {
     "Start": ("init", "check", "serve", "console"),
-    "Clients and servers": ("connect", "import", "mcp"),
+    "Clients and servers": ("connect", "import", "add", "mcp"),
     "Logins": ("login", "logout", "connections"),
     "Try": ("browse", "execute", "view", "chat", "explain"),
     "Keep": ("approvals", "report", "lock", "words", "learned", "key"),
@@ -56,6 +56,7 @@ _MODULES = {
     "report": ".report:report",
     "connect": ".connect:connect",
     "import": ".import_servers:import_command",
+    "add": ".add:add",
     "browse": ".terminal:browse",
     "execute": ".terminal:execute",
     "view": ".terminal:view",

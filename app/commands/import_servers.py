@@ -103,9 +103,9 @@ def as_yaml(imported: Sequence[ImportedServer], source: str) -> str:
             lines.append(f"  # {_not_taken(server)}")
             continue
         lines += [f"  # {bounded_line(note)}" for note in (f"from {server.origin}", *server.notes)]
-        lines += [f"  {line}" for line in _yaml_lines([dict(server.settings)])]
+        lines += [f"  {line}" for line in yaml_lines([dict(server.settings)])]
     if plugins := _plugins(imported):
-        lines += ["# The tools that are switched off at the client", *_yaml_lines({"plugins": plugins})]
+        lines += ["# The tools that are switched off at the client", *yaml_lines({"plugins": plugins})]
     return "\n".join(lines) + "\n"
 
 
@@ -152,7 +152,7 @@ def _plugins(imported: Sequence[ImportedServer]) -> dict[str, Any]:
     return {"middleware": chosen} if chosen else {}
 
 
-def _yaml_lines(value: Any) -> list[str]:
+def yaml_lines(value: Any) -> list[str]:
     text = write_yaml(value)
     if all(line.isprintable() for line in text.split("\n")):
         return text.splitlines()

@@ -20,6 +20,7 @@ BOUND_S = 90.0
 
 _CONNECT = r"wicketgate connect [\w-]+(?: --url \S+)?(?: --key \"\$WG_KEY\")?$"
 NOT_RUN = {
+    "wicketgate add": "tests/app/commands/test_add.py adds documents and registries",
     "wicketgate approvals show 5f0c": "the id is an example: each call has its own",
     "wicketgate approvals approve 5f0c": "the id is an example: each call has its own",
     r"make ": "the targets are what runs these tests, or take minutes; tests/e2e/test_demo.py runs the demo",
