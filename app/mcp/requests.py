@@ -86,7 +86,7 @@ def addressed(body: bytes) -> Addressed | None:
                 return _about("cancel", _cancelled(message.params).request)
             case "notifications/progress":
                 return _about("progress", _progress(message.params).token)
-    except (msgspec.DecodeError, RecursionError):
+    except (ValueError, RecursionError):
         pass
     return None
 

@@ -193,7 +193,7 @@ def _texts(value: Any, unread: frozenset[str] = frozenset(), *, decode: bool = F
             if decode and isinstance(each, str) and each[:1] in "[{" and each:
                 try:
                     left.append((name, msgspec.json.decode(each)))
-                except (msgspec.DecodeError, RecursionError):
+                except (ValueError, RecursionError):
                     continue
 
 

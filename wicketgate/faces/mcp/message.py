@@ -97,7 +97,7 @@ def heading_of(body: bytes) -> Heading | None:
     """Returns None for what is no JSON object."""
     try:
         return _heading(body)
-    except (msgspec.DecodeError, RecursionError):
+    except (ValueError, RecursionError):
         return None
 
 
@@ -105,7 +105,7 @@ def reply_in(body: bytes) -> ReplyMessage | None:
     """Returns the answer in *body*; None for any other message, and for one that the SDK would refuse."""
     try:
         reply = _reply(body)
-    except (msgspec.DecodeError, ValueError, RecursionError):
+    except (ValueError, RecursionError):
         return None
     whole = (reply.result is None) is not (reply.error is None) and (reply.id is not None or reply.result is None)
     return reply if whole else None
@@ -123,7 +123,7 @@ def is_second_attempt(body: bytes) -> bool:
     heading = heading_of(body)
     try:
         return heading is not None and isinstance(_params(heading.params).state, str)
-    except (msgspec.DecodeError, RecursionError):
+    except (ValueError, RecursionError):
         return False
 
 
