@@ -2,9 +2,24 @@
 
 Over stdio and HTTP upstreams: directly, in process and over ``/mcp`` in both eras, the ways taking turns; then how many
 calls a second one core gives (``bench.execute_throughput``). With ``--beside``, the faces of another checkout too. With
-``--parts``, what a call costs over a stub, part by part (``bench.execute_parts``). What the columns mean:
-docs/benchmarks.md.
-"""
+``--parts``, what a call costs over a stub, part by part (``bench.execute_parts``).
+
+Ways. *direct*: the official client on the upstream itself. *in process*: ``tool_execute`` of the gateway face in the
+caller's process, as the engine calls it, with the upstream connection. *gateway 2026, gateway handshake*:
+``tool_execute`` at ``/mcp/gateway`` of the real service (``python -m app serve``, default settings, one key).
+*namespaced 2026, namespaced handshake*: the tool at ``/mcp/namespaced`` of the same process. *mcp-proxy*: its defaults,
+handshake era; for a server over HTTP it serves only stdio. *FastMCP*: its ``create_proxy`` over HTTP, defaults,
+handshake era.
+
+The measured process is pinned to one core; clients, upstreams and the benchmark run on the other, and their time is not
+included. Each way has its own client process. Gateways are called by a lean client (``bench/raw_mcp.py``), because the
+official client costs more than a gateway. All ways are open at the same time and take turns in blocks of 0.8 s, after
+one block to warm up. Figures are medians of the rounds; a ratio is the median of the ratios of each round. 32 callers
+are 32 concurrent calls of one client. Clients run on uvloop, as the service does, and logs go to files. At 1 MB the
+gateway face returns a page and stores the whole text; storing it costs more than passing it on.
+
+Throughput divides the calls by the gate's own CPU time and by wall time, while a probe requests ``/healthz`` every 10
+ms. Its times are meaningful only on an otherwise idle machine."""
 
 import argparse
 from collections.abc import Mapping, Sequence

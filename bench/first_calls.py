@@ -1,6 +1,6 @@
 """Measures the share of first calls of a tool that are right: ``python -m bench.first_calls``.
 
-Over 100 tasks of each set of ``BENCH_ROUTING_DATA`` with schemas ("Data from outside" in docs/benchmarks.md) an agent
+Over 100 tasks of each set of ``BENCH_ROUTING_DATA`` with schemas (``bench.routing_sets``) an agent
 browses once with the words of the task, takes the right tool if it is on the screen, and calls it. It fills in only
 what it has read: the required arguments of the line that the hint shows, by the types written there. A refused call is
 made again with the example of the refusal. *blind*: the same without that line.

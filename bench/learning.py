@@ -2,6 +2,12 @@
 
 The log is made through the public face: a browse, then an execution of each right tool that was shown. What is never
 shown is never learnt. One actor makes all calls, so that the default reach of learning covers them.
+
+Tools that are not shown are not learned; the same actor asks the other half in new sessions. *after, 30 % wrong*: that
+share of the calls runs another tool of the same answer. Splits: *by query*: each query is in one half, its tools may be
+in both. *by task*: tasks with the same set of tools are in one half, for sets whose tasks mostly need several tools.
+*strangers*: the second half needs no tool of the log, which shows the harm of a log that does not fit. *of them with a
+tool of the log* is the share of asked tasks that can gain.
 """
 
 import random

@@ -1,7 +1,6 @@
 """``make bench-pause``: does the gateway stay responsive while a catalog of 10,000 tools is refreshed?
 
 The real process in front of a real MCP server over HTTP, browsed over ``/mcp`` with the official client in both eras.
-What the rows mean: docs/benchmarks.md.
 """
 
 import argparse

@@ -1,7 +1,9 @@
 """``make bench-pause CAUSES="callers batch"``: how long is ``/healthz`` held up, by cause?
 
 Each cause has a ``wicketgate serve`` of its own. A process that does nothing else asks ``/healthz`` every 2 ms on one
-connection. What the rows mean: docs/benchmarks.md.
+connection.
+
+*MB* is the resident memory before, at its peak, and a second later.
 """
 
 import argparse

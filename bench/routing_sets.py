@@ -1,5 +1,10 @@
 """The routing sets of ``BENCH_ROUTING_DATA``: tools, and tasks whose right tools are known.
 
+Each set is a folder with ``tools.jsonl``, one tool per line: ``{"key", "server", "name", "description",
+"inputSchema"?}``, where ``key`` is unique in the set. All except ``mcpzero`` also have ``queries_dev.jsonl``, one task
+(a query) per line: ``{"id", "query", "gold": [key, ...], "gold_alt"?: {key: [key, ...]}}``. ``gold`` lists the right
+tools, ``gold_alt`` tools that are equally right.
+
 Standard library only: the environments of the peers have nothing else. The metrics over them: ``bench.metrics``.
 """
 

@@ -1,7 +1,6 @@
 """``make bench-start``: what a start costs, what the service holds at rest, and what the first client of MCP adds.
 
 The real command is started as a user starts it. With ``--beside`` another checkout is started in turns with this one.
-What the columns mean: docs/benchmarks.md.
 """
 
 import argparse
