@@ -15,12 +15,14 @@ endif
 VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
-CODE   := wicketgate app routers middleware examples bench conformance clients site_tools tests hatch_build.py
+CODE   := wicketgate app routers middleware examples bench conformance clients site_tools fuzz tests hatch_build.py
 # The tools that build the documentation, in an environment of their own.
 SITE   := build/site-tools
+# The same for fuzzing: that of the tests, and what is compiled for one version of Python.
+FUZZ   := build/fuzz-tools
 
 .DEFAULT_GOAL := help
-.PHONY: agents sdk site bench-beside bench-validators bench-workers fuzz-validation chaos conformance clients test-login
+.PHONY: agents sdk site bench-beside bench-validators bench-workers fuzz fuzz-door fuzz-validation chaos conformance clients test-login
 .PHONY: help run test test-bench test-ways test-ways-short quick coverage explore lint types imports pytest format openapi picture pictures test-console bench-console bench-flow bench-faces bench-catalog bench-pause bench-start bench-execute bench-engine bench-scaling bench-results bench-filters soak documents lock lock-conformance image test-image release clean
 
 help: ## this list
@@ -152,6 +154,13 @@ bench-flow: $(VENV)/.dev ## attacks stopped and questions asked by flow rules, o
 bench-validators: $(VENV)/.dev ## what checking arguments costs with our validator and with others, and who can be held
 	@$(BIN)/python -m bench.validators $(ARGS)
 
+FUZZ_S ?= $(shell expr $(MINUTES) \* 60)
+fuzz: $(FUZZ)/.done ## coverage-guided fuzzing of the readers of strangers' bytes (MINUTES=20, ARGS="sse token"; fuzz/)
+	@$(FUZZ)/bin/python -m fuzz --seconds $(FUZZ_S) $(ARGS)
+
+fuzz-door: $(FUZZ)/.done ## mcp-fuzzer against the MCP door of a gate that runs
+	@$(FUZZ)/bin/python -m fuzz.door
+
 fuzz-validation: $(VENV)/.dev ## 10,000 hostile pairs of schema and arguments: what raised, and the slowest
 	@$(BIN)/python -m bench.fuzz_validation --examples 10000
 
@@ -194,6 +203,8 @@ lock: ## resolve the dependencies anew (needs uv)
 	  --no-emit-index-url --no-emit-find-links --upgrade --group servers -o requirements/servers.lock
 	@uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \
 	  --no-emit-index-url --no-emit-find-links --upgrade --group site -o requirements/site.lock
+	@uv pip compile --quiet --python-version 3.11 --generate-hashes --no-annotate --no-header \
+	  --no-emit-index-url --no-emit-find-links --group fuzz -c requirements/dev.lock -o requirements/fuzz.lock
 
 lock-conformance: ## resolve what make conformance, clients and test-login install anew (needs uv and npm)
 	@for file in conformance/requirements/*.in; do uv pip compile --quiet --universal --python-version 3.11 \
@@ -224,6 +235,13 @@ $(SITE)/.done: requirements/site.lock
 	@rm -rf $(SITE)
 	@$(PYTHON) -m venv $(SITE)
 	@$(SITE)/bin/python -m pip --disable-pip-version-check --quiet install --require-hashes -r $<
+	@touch $@
+
+$(FUZZ)/.done: requirements/dev.lock requirements/fuzz.lock
+	@rm -rf $(FUZZ)
+	@$(PYTHON) -m venv $(FUZZ)
+	@$(FUZZ)/bin/python -m pip --disable-pip-version-check --quiet install --require-hashes -r requirements/dev.lock -r requirements/fuzz.lock
+	@$(FUZZ)/bin/python -m pip --disable-pip-version-check --quiet install --no-deps --no-build-isolation --no-index -e .
 	@touch $@
 
 $(VENV)/.run: requirements/run.lock pyproject.toml | $(BIN)/python
