@@ -15,14 +15,16 @@ endif
 VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
-CODE   := wicketgate app routers middleware examples bench conformance clients site_tools fuzz tests hatch_build.py
+CODE   := wicketgate app routers middleware examples bench conformance clients site_tools fuzz supply tests hatch_build.py
 # The tools that build the documentation, in an environment of their own.
 SITE   := build/site-tools
+SUPPLY := build/supply-tools
+SHIPPED := build/shipped
 # The same for fuzzing: that of the tests, and what is compiled for one version of Python.
 FUZZ   := build/fuzz-tools
 
 .DEFAULT_GOAL := help
-.PHONY: agents sdk site bench-beside bench-validators bench-workers fuzz fuzz-door fuzz-validation chaos conformance clients test-login
+.PHONY: agents sdk site sbom audit audit-if-possible bench-beside bench-validators bench-workers fuzz fuzz-door fuzz-validation chaos conformance clients test-login
 .PHONY: help run test test-bench test-ways test-ways-short quick coverage explore lint types imports pytest format openapi picture pictures test-console bench-console bench-flow bench-faces bench-catalog bench-pause bench-start bench-execute bench-engine bench-scaling bench-results bench-filters soak documents lock lock-conformance image test-image release clean
 
 help: ## this list
@@ -189,6 +191,16 @@ documents: $(VENV)/.dev ## calls of real OpenAPI documents that a mock of the sa
 site: $(SITE)/.done ## build the documentation into site/, links checked (site_tools)
 	@$(SITE)/bin/python -m site_tools
 
+sbom: $(SUPPLY)/.done $(SHIPPED)/.done ## what the wheel and the image hold, as CycloneDX in dist/sbom.cdx.json; fails for a licence that was not looked at
+	@$(SUPPLY)/bin/python -m supply.sbom $(SHIPPED)/bin/python dist/sbom.cdx.json
+
+audit: $(SUPPLY)/.done ## known vulnerabilities of what the lock files install; fails where no advisory data can be read
+	@$(SUPPLY)/bin/python -m supply.audit
+
+# As make audit, but only says so where no advisory data can be read.
+audit-if-possible: $(SUPPLY)/.done
+	@$(SUPPLY)/bin/python -m supply.audit || test $$? -eq 3
+
 lock: ## resolve the dependencies anew (needs uv)
 	@uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \
 	  --no-emit-index-url --no-emit-find-links --upgrade \
@@ -205,6 +217,8 @@ lock: ## resolve the dependencies anew (needs uv)
 	  --no-emit-index-url --no-emit-find-links --upgrade --group site -o requirements/site.lock
 	@uv pip compile --quiet --python-version 3.11 --generate-hashes --no-annotate --no-header \
 	  --no-emit-index-url --no-emit-find-links --group fuzz -c requirements/dev.lock -o requirements/fuzz.lock
+	@uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \
+	  --no-emit-index-url --no-emit-find-links --upgrade --group supply -o requirements/supply.lock
 
 lock-conformance: ## resolve what make conformance, clients and test-login install anew (needs uv and npm)
 	@for file in conformance/requirements/*.in; do uv pip compile --quiet --universal --python-version 3.11 \
@@ -235,6 +249,18 @@ $(SITE)/.done: requirements/site.lock
 	@rm -rf $(SITE)
 	@$(PYTHON) -m venv $(SITE)
 	@$(SITE)/bin/python -m pip --disable-pip-version-check --quiet install --require-hashes -r $<
+	@touch $@
+
+$(SUPPLY)/.done: requirements/supply.lock
+	@rm -rf $(SUPPLY)
+	@$(PYTHON) -m venv $(SUPPLY)
+	@$(SUPPLY)/bin/python -m pip --disable-pip-version-check --quiet install --require-hashes -r $<
+	@touch $@
+
+$(SHIPPED)/.done: requirements/service.lock
+	@rm -rf $(SHIPPED)
+	@$(PYTHON) -m venv $(SHIPPED)
+	@$(SHIPPED)/bin/python -m pip --disable-pip-version-check --quiet install --require-hashes -r $<
 	@touch $@
 
 $(FUZZ)/.done: requirements/dev.lock requirements/fuzz.lock

@@ -1,6 +1,7 @@
 #!/bin/sh
 # make release VERSION=0.2.0: makes a release of what is checked out, up to a commit and a tag. It sends nothing anywhere.
 #   IMAGE=no  builds no image, where neither docker nor podman nor buildah works
+#   AUDIT=no  goes on although vulnerabilities are known, or none can be looked up
 # A tag is signed, and so are the checksums, where git knows a key (user.signingkey).
 set -eu
 
@@ -17,6 +18,10 @@ entries=$(awk '/^## /{here = $2 == "Unreleased"; next} here' CHANGELOG.md)
 lines=$(printf '%s\n' "$entries" | wc -l)
 [ -n "$entries" ] || fail 'CHANGELOG.md has nothing under "## Unreleased"'
 [ "$lines" -le 80 ] || fail "CHANGELOG.md has $lines lines under \"## Unreleased\"; 80 are the most that a user reads"
+case "${IMAGE:-} ${BUILD_OPTIONS:-}" in
+"no "* | *BASE=*@sha256:*NODE=*@sha256:*) ;;
+*) fail 'name both base images by digest: BUILD_OPTIONS="--build-arg BASE=python:3.11-slim@sha256:... --build-arg NODE=node:24-slim@sha256:..."' ;;
+esac
 
 # From here on a failure leaves the checkout as it was.
 undo() {
@@ -35,6 +40,8 @@ rm -rf dist
 .venv/bin/python -m hatchling build -d dist
 echo "release: using the wheel in an environment without anything else ..."
 WHEEL=$(echo "$PWD"/dist/*.whl) .venv/bin/python -m pytest tests/e2e/test_wheel.py
+make --no-print-directory sbom
+[ "${AUDIT:-}" = no ] || make --no-print-directory audit || fail "AUDIT=no goes on if you have looked at these"
 [ "${IMAGE:-}" = no ] || make --no-print-directory image BUILD_OPTIONS="--label version=$version ${BUILD_OPTIONS:-}"
 
 key=$(git config user.signingkey || true)

@@ -26,6 +26,7 @@ def git(folder: Path, *words: str) -> str:
         ("0.2.0", GOOD, "v0.2.0", False, "the tag v0.2.0 exists"),
         ("0.2.0", GOOD.replace("- A new thing.\n\n", ""), "", False, "has nothing under"),
         ("0.2.0", GOOD.replace("- A new", "- A new\n" * 80), "", False, "has 82 lines"),
+        ("0.2.0", GOOD, "", False, "name both base images by digest"),
     ],
 )
 def test_a_bad_release_is_refused(

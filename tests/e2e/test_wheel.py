@@ -3,6 +3,7 @@ its users."""
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -57,6 +58,19 @@ def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
         archive.extractall(folder, filter="data")
     (unpacked,) = folder.glob("wicketgate-*")
     return unpacked
+
+
+@requirement("OPS-586")
+def test_two_builds_in_different_folders_give_the_same_bytes(tmp_path: Path) -> None:
+    """Of the same commit: what lies beside the files of a release does not matter, nor when they were written."""
+    names = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    made = []
+    for folder in (tmp_path / "one", tmp_path / "another" / "place"):
+        for name in filter(None, names.split("\0")):
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(ROOT / name, folder / name)
+        made.append([built(folder, folder / "dist" / kind, kind).read_bytes() for kind in ("wheel", "sdist")])
+    assert made[0] == made[1]
 
 
 def locked(name: str) -> list[Requirement]:
