@@ -1,8 +1,8 @@
 """``python -m supply.sbom PYTHON FILE``: the packages of an environment as CycloneDX, with the hashes that they were
 installed by, and a licence for each that we accept. The same environment gives the same bytes.
 
-It covers the wheel with its extras and the Python part of the image; the Debian packages of the image are those of its
-base, whose publisher lists them.
+It covers the wheel with its extras but ``keyring``, and the Python part of the image. The Debian packages of the image
+are those of its base, whose publisher lists them.
 """
 
 import json
