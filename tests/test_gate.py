@@ -159,9 +159,9 @@ async def test_a_gate_that_is_left_closes_what_it_opened_and_takes_nothing_more(
 @requirement("OPS-145", "OPS-146")
 async def test_calls_that_outlive_their_requests_end_with_their_key_and_with_the_gate() -> None:
     key = {"id": "laptop", "actor": "ann", "sha256": hashlib.sha256(b"k" * 32).hexdigest()}
-    settings = {"auth": {"keys": [key]}, "tasks": {"after_s": 3, "max_running": 2, "keep_s": 4}}
+    settings = {"auth": {"keys": [key]}, "tasks": {"after_s": 3, "max_running": 2}}
     gate = Gate(Settings.model_validate(settings), upstreams=[FileServer()], provider=ScriptModel())
-    assert gate.runtime.running.limits == RunningLimits(3, 2, None, 4)
+    assert gate.runtime.running.limits == RunningLimits(3, 2)
     async with asyncio.timeout(BOUND_S), gate:
         await gate.wait_ready()
         of_key, of_gate = [

@@ -208,7 +208,7 @@ async def test_settings_of_single_calls_are_applied_without_a_new_session() -> N
     async with running(first) as house:
         changes = await house.applied.apply(
             settings(
-                one("a", timeout_s=5, max_concurrent=1, breaker={"failures": 1}),
+                one("a", timeout_s=5, max_concurrent=1),
                 quota={"per_actor": 2},
                 access=[{"match": "a:*", "require": ["tools:admin"]}],
             )

@@ -113,7 +113,6 @@ def test_the_defaults_listen_on_loopback_and_need_no_file() -> None:
         ("access: [{match: 'a:*', effect: deny, approval: always}]", "access[0]: a rule that denies or hides"),
         ("access: [{match: 'a:*', visibility: internal, when: has(args.x)}]", "access[0]: visibility cannot depend"),
         ("upstreams: [{name: a, command: [x], max_concurrent: 0}]", "upstreams[0].max_concurrent: "),
-        ("upstreams: [{name: a, command: [x], breaker: {failures: -1}}]", "upstreams[0].breaker.failures: "),
         ("storage: {max_bytes: 1000}", "storage.max_bytes: "),
         ("storage: {fail: {quotas: partial}}", "storage.fail.quotas: "),
         ("storage: {max_age_s: 0}", "storage.max_age_s: "),

@@ -26,6 +26,7 @@ from tests.support.service import (
 from tests.support.slow_client import posting as slow_posting
 from tests.support.until import until
 from wicketgate.access.identity import hash_key
+from wicketgate.config import engine
 from wicketgate.models.provider import Finish, ModelEvent, ModelRequest, TextDelta
 
 KEYED = {"Idempotency-Key": "order-66"}
@@ -151,9 +152,10 @@ async def test_a_run_with_continue_goes_on_without_its_client_and_is_read_later(
 
 
 @requirement("CHAT-75")
-async def test_a_detached_run_holds_its_place_and_has_its_bound() -> None:
+async def test_a_detached_run_holds_its_place_and_has_its_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "DETACHED_S", 0.3)
     model = ScriptModel([[TextDelta("one")], asyncio.Event()], says("other"))
-    settings = {"engine": {"max_streams": 1, "on_disconnect": "continue", "resume": {"detached_s": 0.3}}}
+    settings = {"engine": {"max_streams": 1, "on_disconnect": "continue"}}
     async with running_service(model, settings=settings) as service:
         async with reading(service, b"one"):
             pass
@@ -241,10 +243,10 @@ async def test_two_keys_in_one_request_are_none() -> None:
 
 
 @requirement("CHAT-74")
-async def test_events_that_are_not_kept_any_more_are_refused_not_skipped() -> None:
+async def test_events_that_are_not_kept_any_more_are_refused_not_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "RUN_BYTES", 100_000)
     model = ScriptModel([*([TextDelta("x" * 10_000)] for _ in range(40)), *says("end")])
-    settings = {"engine": {"resume": {"run_bytes": 100_000}}}
-    async with running_service(model, settings=settings) as service:
+    async with running_service(model) as service:
         whole = (await post(service)).text
         assert len(frames(whole)) == 42
         refusal(await post(service), 400, "invalid_request")
@@ -279,7 +281,9 @@ async def test_a_run_has_only_so_many_readers() -> None:
     assert len({answer.content for answer in answers if answer.status_code == 200}) == 1
 
 
-async def test_a_run_that_nobody_came_back_to_ends_no_later_run_of_its_key() -> None:
+async def test_a_run_that_nobody_came_back_to_ends_no_later_run_of_its_key(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     class Lingering(ScriptModel):
         """Takes its time to end when it is told to."""
 
@@ -297,7 +301,8 @@ async def test_a_run_that_nobody_came_back_to_ends_no_later_run_of_its_key() -> 
 
     may_end = asyncio.Event()
     model = Lingering()
-    resume = {"grace_s": 0.05, "keep_s": 0.05, "run_bytes": 64_000_000}
+    monkeypatch.setattr(engine, "RUN_BYTES", 64_000_000)
+    resume = {"grace_s": 0.05, "keep_s": 0.05}
     async with running_service(model, settings={"engine": {"resume": resume}}) as service:
         async with reading(service, b"xxx"):
             pass

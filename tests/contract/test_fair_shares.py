@@ -24,6 +24,7 @@ from tests.support.service import (
     running_service,
 )
 from tests.support.until import until
+from wicketgate.config import runtime
 
 BOB: dict[str, str] = {}
 ALICE, CARL = {"Authorization": f"Bearer {OTHER_KEY}"}, {"Authorization": f"Bearer {READER_KEY}"}
@@ -95,8 +96,11 @@ async def until_detached(service: RunningService, number: int) -> None:
 
 
 @requirement("CHAT-89")
-async def test_an_actor_has_only_so_many_runs_without_a_reader_and_a_further_one_ends_as_with_cancel() -> None:
-    settings = {"engine": {"max_detached_per_actor": 2, "resume": {"grace_s": 0.05}}}
+async def test_an_actor_has_only_so_many_runs_without_a_reader_and_a_further_one_ends_as_with_cancel(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(runtime, "MAX_DETACHED", 2)
+    settings = {"engine": {"resume": {"grace_s": 0.05}}}
     model = waiting(4)
     async with running_service(model, settings=settings) as service:
         for number in (1, 2):

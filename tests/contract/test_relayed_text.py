@@ -231,7 +231,10 @@ async def test_a_model_that_falls_silent_or_is_lost_between_pieces_is_an_error_a
 
 
 @requirement("CHAT-60")
-async def test_the_silence_counts_from_the_last_piece_and_the_stall_from_the_last_event() -> None:
+async def test_the_silence_counts_from_the_last_piece_and_the_stall_from_the_last_event(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("wicketgate.config.engine.STALL_S", 1.6)
     beat = asyncio.Event()
 
     class Soon(asyncio.Event):
@@ -245,7 +248,7 @@ async def test_the_silence_counts_from_the_last_piece_and_the_stall_from_the_las
     keep_alives: list[bytes | Step | asyncio.Event] = []
     for _ in range(200):
         keep_alives += [b": waiting\n\n", Soon()]
-    timeouts = {"first_event_timeout_s": 1.5, "idle_timeout_s": 1.5, "stall_timeout_s": 1.6}
+    timeouts = {"first_event_timeout_s": 1.5, "idle_timeout_s": 1.5}
     async with relaying(Reply([*talk, *keep_alives, beat]), model=timeouts) as (service, server):
         stream = await service.chat()
         await server.requests[0].hung_up.wait()
@@ -265,7 +268,7 @@ async def test_a_model_that_goes_on_behind_its_end_and_falls_silent_then_has_end
         (text("d"), delta("d")),
         (HOLD, ""),
     )
-    async with relaying(Reply(said.steps), model={"idle_timeout_s": 300, "stall_timeout_s": 300}) as (service, _):
+    async with relaying(Reply(said.steps), model={"idle_timeout_s": 300}) as (service, _):
         assert await said.read(service, PLAIN) == said.expected + done()
 
 

@@ -14,6 +14,7 @@ from tests.support.script import ScriptModel
 from tests.support.service import BOUND_S, KEY, chat_body, frames, running_service
 from tests.support.slow_client import SlowClient, posting, standstill
 from tests.support.until import until
+from wicketgate.config import engine
 from wicketgate.models.provider import Finish, ModelEvent, ModelRequest, TextDelta
 
 AUTH = {"Authorization": f"Bearer {KEY}"}
@@ -137,11 +138,13 @@ async def test_a_reader_that_reads_slowly_but_reads_is_not_cut() -> None:
         whole(client.text())
 
 
-async def test_a_stuck_reader_of_a_run_that_continues_costs_the_run_nothing_but_the_wait() -> None:
+async def test_a_stuck_reader_of_a_run_that_continues_costs_the_run_nothing_but_the_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(engine, "RUN_BYTES", 64 * PIECE)
     model = LongTalk()
     headers = {**AUTH, "Idempotency-Key": "k", "X-On-Disconnect": "continue"}
-    settings = {"engine": {"resume": {"run_bytes": 64 * PIECE}}}
-    async with running_service(model, settings=settings, stuck_reader_s=0.2) as service, asyncio.timeout(BOUND_S):
+    async with running_service(model, stuck_reader_s=0.2) as service, asyncio.timeout(BOUND_S):
         async with posting(service.url, chat_body(), headers) as client:
             await client.read(until=b"<0>")
             last = client.text().split("id: ")[1].split("\n")[0]

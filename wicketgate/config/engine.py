@@ -37,6 +37,13 @@ from wicketgate.tokens import TokenCounter
 
 log = logging.getLogger("wicketgate.approvals")
 
+STALL_S = 300.0
+"""The longest time between events of a model's answer; keep-alives do not count."""
+DETACHED_S = 600.0
+"""The longest time that a run goes on without a reader (``on_disconnect: continue``)."""
+RUN_BYTES = 1024 * 1024
+"""Events that are kept of one run."""
+
 
 def make_provider(settings: ModelSettings, outgoing: Outgoing, models: WatchedModels | None = None) -> Provider:
     """Makes the configured model with its fallbacks; *models* counts their turns. Raises ConfigError."""
@@ -86,7 +93,7 @@ def _provider(choice: ModelChoice, settings: ModelSettings, outgoing: Outgoing, 
 
         return ScriptedModel()
     api_key = choice.api_key.get_secret_value() if choice.api_key else None
-    timeouts = Timeouts(settings.first_event_timeout_s, settings.idle_timeout_s, settings.stall_timeout_s)
+    timeouts = Timeouts(settings.first_event_timeout_s, settings.idle_timeout_s, STALL_S)
     address = ModelAddress(choice.base_url, api_key, timeouts, outgoing)
     if choice.provider == "anthropic-messages":
         from wicketgate.models.anthropic.exchange import AnthropicMessagesProvider
@@ -138,8 +145,8 @@ def make_keyed_runs(
 ) -> KeyedRuns:
     """Makes the runs with a key, and their journal in *store*."""
     resume = settings.engine.resume
-    limits = ResumeLimits(resume.grace_s, resume.detached_s, settings.engine.on_disconnect)
-    bounds = JournalBounds(run_bytes=resume.run_bytes, unread_bytes=resume.run_bytes // 4, keep_s=resume.keep_s)
+    limits = ResumeLimits(resume.grace_s, DETACHED_S, settings.engine.on_disconnect)
+    bounds = JournalBounds(run_bytes=RUN_BYTES, unread_bytes=RUN_BYTES // 4, keep_s=resume.keep_s)
     runs: SharedRuns = MemoryRuns(store, process.id, bounds)
     if settings.storage.is_shared:
         runs = SharedRuns(store, process.id, bounds, measures)

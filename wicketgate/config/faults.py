@@ -62,8 +62,8 @@ _IN_AN_UPSTREAM = {
 _OF_REQUESTS = ("temperature", "top_p", "top_k", "seed", "stop", "reasoning_effort", "parallel_tool_calls")
 _IN_A_MODEL = {
     **{name: f"a field of requests belongs under extra: {{{name}: ...}}" for name in _OF_REQUESTS},
-    "timeout": "use first_event_timeout_s, idle_timeout_s or stall_timeout_s",
-    "timeout_s": "use first_event_timeout_s, idle_timeout_s or stall_timeout_s",
+    "timeout": "use first_event_timeout_s or idle_timeout_s",
+    "timeout_s": "use first_event_timeout_s or idle_timeout_s",
 }
 _IN_A_KEY = ("key", "secret", "token", "password")
 _A_HASH_ONLY = "a configuration has the sha256 of a key, never the key; wicketgate key new prints both"

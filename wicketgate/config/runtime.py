@@ -54,7 +54,7 @@ def make_store(
 
 
 def running_limits(settings: TaskSettings) -> RunningLimits:
-    return RunningLimits(settings.after_s, settings.max_running, settings.max_running_per_actor, settings.keep_s)
+    return RunningLimits(settings.after_s, settings.max_running, settings.max_running_per_actor)
 
 
 def runtime_policies(settings: Settings) -> RuntimePolicies:
@@ -104,6 +104,11 @@ def call_policies(settings: Settings) -> dict[str, CallPolicy]:
     }
 
 
+MAX_DETACHED = 50
+"""Runs of one actor that go on without a reader, over all processes. A further one waits no longer than with
+``on_disconnect: cancel``."""
+
+
 @dataclass(frozen=True, slots=True)
 class GateShares:
     """*chat*: streams; *detached*: those among them that go on without a reader; *calls*: requests of MCP
@@ -141,7 +146,7 @@ def make_shares(settings: Settings, store: Store, process: Process, measures: St
 
     return GateShares(
         made("chat", engine.max_streams, engine.max_streams_per_actor),
-        made("detached", engine.max_streams, engine.max_detached_per_actor),
+        made("detached", engine.max_streams, MAX_DETACHED),
         # One is taken for each request, most of them for milliseconds.
         made("calls", mcp.max_calls, mcp.max_calls_per_actor, LINGER_S),
         made("running", settings.tasks.max_running, settings.tasks.max_running_per_actor),

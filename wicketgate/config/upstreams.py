@@ -12,7 +12,6 @@ from time import monotonic, time
 from wicketgate.config.settings import Settings, UpstreamSettings
 from wicketgate.config.settings.base import revealed
 from wicketgate.errors import ConfigError
-from wicketgate.fleet.breaker import BreakerPolicy
 from wicketgate.fleet.edge import KnownSecrets
 from wicketgate.fleet.member import Member, UpstreamLimits
 from wicketgate.fleet.server_log import ServerLog, ServerLogs
@@ -77,7 +76,6 @@ def upstream_limits(settings: UpstreamSettings) -> UpstreamLimits:
         settings.max_concurrent,
         # The upstream's own deadline comes first, with its own words.
         listing_s=max(_LISTING_S, settings.connect_within_s + 1),
-        breaker=BreakerPolicy(settings.breaker.failures),
     )
 
 

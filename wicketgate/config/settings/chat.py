@@ -91,8 +91,6 @@ class ModelSettings(ModelChoice):
     """Longest wait from the request to the first event of the answer."""
     idle_timeout_s: Seconds = 60.0
     """Between bytes; keep-alives of the server count."""
-    stall_timeout_s: Seconds = 300.0
-    """Between events of the answer; keep-alives do not count."""
     attempts: int = Field(default=3, ge=1, le=10)
     """Requests to a model that is overloaded or cannot be reached, as long as nothing of an answer has come. All waits
     between them take at most a minute."""
@@ -108,10 +106,6 @@ class ResumeSettings(Section):
     """Time after its end in which the events of a run can be read again."""
     grace_s: Seconds = 5.0
     """Time in which a client may come back before its run is cancelled (``on_disconnect: cancel``)."""
-    detached_s: Seconds = 600.0
-    """Longest time that a run goes on without a reader (``on_disconnect: continue``)."""
-    run_bytes: int = Field(default=1024 * 1024, ge=64 * 1024)
-    """Bytes of events that are kept of one run."""
 
 
 class EngineSettings(Section):
@@ -127,9 +121,6 @@ class EngineSettings(Section):
     max_streams_per_actor: int | None = Field(default=None, ge=1)
     """Those of one actor in all processes that share ``storage.url``. None shares the places of each process by what
     each actor holds there (``access/shares.py``)."""
-    max_detached_per_actor: int = Field(default=50, ge=0)
-    """Runs that go on without a reader (``on_disconnect: continue``), of one actor in all processes that share
-    ``storage.url``; a further one waits no longer than with ``cancel``."""
     heartbeat_s: Seconds = 15.0
     """Time between the comments that keep an idle stream open."""
     on_disconnect: Literal["cancel", "continue"] = "cancel"

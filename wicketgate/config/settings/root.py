@@ -127,8 +127,6 @@ class TaskSettings(Section):
     max_running_per_actor: int | None = Field(default=None, ge=1, le=100_000)
     """Those of one actor in all processes that share ``storage.url``. None shares those of each process by what each
     actor holds there."""
-    keep_s: float = Field(default=900.0, gt=0, le=86_400)
-    """The result of an ended call is kept so long for its client."""
     longest_s: Seconds = 3_600.0
     """Time for a call that its server goes on with as a task, or that reports progress again and again, in place of
     ``timeout_s`` of the upstream if that is shorter."""

@@ -49,17 +49,6 @@ class CacheSettings(Section):
     """Your word that no result of these tools depends on the caller: every actor who may make the call gets it."""
 
 
-class BreakerSettings(Section):
-    """Sends no calls of an actor after *failures* in a row to reach the server or to get an answer; 0 turns it off.
-    Those of several actors, or of one and our own ping, end the calls of all.
-
-    One call, or our ping, tries again after a pause of a second, which doubles up to 30 s.
-    """
-
-    failures: int = Field(default=5, ge=0, le=1_000)
-    """Failures in a row after which no call is sent; 0 turns the breaker off."""
-
-
 class SandboxSettings(Section):
     """What a server over stdio may reach besides the programs of the machine. It takes bubblewrap, and user namespaces
     that are not switched off. Hosts are not filtered: ordinary servers pass by any proxy."""
@@ -111,7 +100,6 @@ _OF_CALLS = {
     "tolerant_args",
     "read_only",
     "max_concurrent",
-    "breaker",
 }
 
 
@@ -303,8 +291,6 @@ class UpstreamSettings(Section):
     """Keeps results of read-only tools."""
     max_concurrent: int = Field(default=64, ge=1, le=10_000)
     """Calls at once; up to 256 wait for a slot, within their deadline, and one more is refused."""
-    breaker: BreakerSettings = BreakerSettings()
-    """Spares a server that does not answer."""
     tolerant_args: bool = False
     """True: arguments are repaired where nothing can be lost: ``"42"`` for an integer, an object given as JSON text."""
 
