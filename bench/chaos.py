@@ -2,6 +2,24 @@
 
 Each answer is judged, each effect is counted in a file, and each event of a chat with a key must reach its client once.
 The exit code is 1 if anything was lost, doubled or wrong. A table in Markdown comes at the end.
+
+Three replicas run behind nginx over one Redis (master, replica and three Sentinels) with a model that streams slowly.
+The tool server writes each effect to a file and syncs it to the disk before it answers. Callers: chats with an
+``Idempotency-Key``, whose client returns with ``Last-Event-ID`` until its run has ended (one return in seven without
+it, to read every event again); chats without a key and calls at ``/mcp`` in both eras, which are not repeated; tools
+that ask the person behind the call, whose answer goes to any replica.
+
+Faults, of a replica: ``kill``, ``pause`` (SIGSTOP for 2 to 15 s), ``roll`` (SIGTERM to all, one after another),
+``clock`` (a step of 45 s and back). Of Redis: ``redis-kill``; ``failover`` (the master stays down until a Sentinel has
+promoted the other one); ``disk`` (it cannot write, so with ``appendfsync always`` it ends); ``slow`` (answers 1.5 s
+late), ``deaf``; ``full`` and ``read-only``; ``flush`` (all keys are lost; what runs at that moment is counted as
+excused). ``proxy``: nginx is killed; ``lock``: the SQLite file is locked. A seed decides when, and each is checked to
+have an effect. ``STORE=file`` uses one SQLite file, ``STORE=one`` a single Redis; ``ARGS="--replicas 2 --load 0.5"``
+makes it smaller.
+
+These counts must be 0: events lost, repeated or out of order; effects doubled; wrong answers, including a call that is
+reported as done but never ran, or as not run but ran; sessions and questions reported as unknown although they had not
+ended (*false 404*); runs with a key started again; calls and chats without an end after 90 s.
 """
 
 import argparse

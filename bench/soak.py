@@ -2,6 +2,13 @@
 
 Every answer is checked for being its own, every call for ending, and at the end what the service holds is compared with
 what it held after the warm-up: memory, tasks, threads, files, streams, processes. The exit code is 1 for any fault.
+
+64 callers (a third each at ``/mcp`` in the two eras and at ``/engine/chat`` with the scripted model) call ten
+upstreams: three servers over stdio written by hand, two with the SDK, three over streamable HTTP, an HTTP service by
+its OpenAPI document, typed Python functions. Every three seconds one of their processes is killed or stopped for up to
+five seconds. Callers abandon one call in twenty. Every half minute a SIGHUP adds or removes an eleventh upstream. A
+good answer contains a mark that only this call can have. A call that does not end within 15 s and a traceback in the
+service's log are faults too.
 """
 
 import argparse
