@@ -48,8 +48,8 @@ class SpentDay(BaseModel):
 
 
 class SpendingReport(BaseModel):
-    """*rows*: the largest cost first. *days*: the cost of all on each day since *since*. *priced*: the configuration
-    has prices now."""
+    """*rows*: the largest cost first, of days the newest. *days*: the cost of all on each day since *since*. *priced*:
+    the configuration has prices now."""
 
     by: str
     since: str
@@ -85,6 +85,8 @@ def spending_router(gate: Gate) -> APIRouter:
         except StoreUnavailable:
             return refuse(503, "store_unavailable", "The store cannot be read at the moment")
         ordered = sorted(sums.items(), key=lambda each: (-each[1][-1], each[0]))
+        if by == "day":
+            ordered = sorted(sums.items(), reverse=True)
         rows = [dict(zip(Spent.model_fields, (name, *sum[:-1], sum[-1] / UNIT), strict=True)) for name, sum in ordered]
         days = [{"day": day, "cost": cost / UNIT} for day, cost in costs.items()]
         return SurrogateJson(

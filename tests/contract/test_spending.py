@@ -195,6 +195,17 @@ async def test_the_report_refuses_what_it_cannot_read(query: str, status: int, t
         assert (await service.http.get(f"/console/api/spending?{query}")).status_code == 403
 
 
+@requirement("OPS-555")
+async def test_days_come_in_their_order_whatever_they_cost() -> None:
+    async with running_service() as service:
+        gate = service.app.state.gate
+        days = [gate.spending.days_ago(number) for number in (1, 2, 3)]
+        for day, cost in zip(days, (5, 1, 9), strict=True):
+            gate.ledger.add(day, "ann", ("tool", "shop:get_order", "k"), (1, 0, 0, 0, cost), ())
+        answer = await service.http.get("/console/api/spending?by=day", headers=OPERATOR)
+    assert [row["name"] for row in answer.json()["rows"]] == days
+
+
 async def wicketgate(service: RunningService, *args: str, key: str = OPERATOR_KEY) -> tuple[int, str, str]:
     async with program("app", "report", "--url", service.url, *args, env={"WG_KEY": key}) as running:
         return await running.ended(bound_s=BOUND_S), running.stdout, running.stderr

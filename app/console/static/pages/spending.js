@@ -32,7 +32,7 @@ export default function Spending({ query }) {
     <${Loaded} data=${data}>${({ rows, days, priced }) => html`<${Fragment}>
       ${priced ? html`<${Chart} days=${days} />` : html`<${Note}>No prices are configured, so only turns, calls and tokens are known.<//>`}
       ${rows.length ? html`<${Table} columns=${[by[0].toUpperCase() + by.slice(1), ["Turns", "r"], ["Calls", "r"], ["Prompt", "r"], ["of it cached", "r"], ["Completion", "r"], ["Cost", "r"]]}
-        rows=${rows.map((row) => [row.name, [html`<span class="nm">${by === "actor" ? html`<${Link} page="spending" query=${{ by: "tool", days: span, actor: row.name }}>${plain(row.name, 200)}<//>` : plain(row.name, 200)}</span>`, number(row.turns), number(row.calls),
+        rows=${rows.map((row) => [row.name, [html`<span class="nm">${by === "actor" ? html`<${Link} page="spending" query=${{ by: "tool", days: span, actor: row.name }}>${plain(row.name, 200)}<//> <small><${Link} page="spending" query=${{ by: "day", days: span, actor: row.name }}>by day<//></small>` : plain(row.name, 200)}</span>`, number(row.turns), number(row.calls),
           number(row.prompt_tokens), number(row.cached_tokens), number(row.completion_tokens), money(row.cost)]])} />` : html`<p class="empty">Nothing was used in this time.</p>`}
     <//>`}<//>
   <//>`;
