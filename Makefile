@@ -204,13 +204,13 @@ audit-if-possible: $(SUPPLY)/.done
 lock: ## resolve the dependencies anew (needs uv)
 	@uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \
 	  --no-emit-index-url --no-emit-find-links --upgrade \
-	  --extra demo --extra build --extra dev --extra postgres --extra otel -o requirements/dev.lock pyproject.toml
+	  --extra demo --extra build --extra dev --extra postgres --extra otel --extra code -o requirements/dev.lock pyproject.toml
 	@uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \
 	  --no-emit-index-url --no-emit-find-links \
 	  --extra demo --extra build -c requirements/dev.lock -o requirements/run.lock pyproject.toml
 	@uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \
 	  --no-emit-index-url --no-emit-find-links \
-	  --extra build --extra postgres --extra otel -c requirements/dev.lock -o requirements/service.lock pyproject.toml
+	  --extra build --extra postgres --extra otel --extra code -c requirements/dev.lock -o requirements/service.lock pyproject.toml
 	@uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \
 	  --no-emit-index-url --no-emit-find-links --upgrade --group servers -o requirements/servers.lock
 	@uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \
