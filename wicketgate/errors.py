@@ -188,6 +188,30 @@ class ScopesNeeded(Forbidden):
         super().__init__(words, details=details)
 
 
+class ProgramInvalid(GatewayError):
+    """The program cannot be read; *details* have the line."""
+
+    code = "PROGRAM_INVALID"
+
+
+class ProgramFailed(GatewayError):
+    """The program raised an error that it did not handle; *details* say which calls have run."""
+
+    code = "PROGRAM_FAILED"
+
+
+class ProgramLimit(GatewayError):
+    """The program was ended at a limit, which *details* name."""
+
+    code = "PROGRAM_LIMIT"
+
+
+class ProgramLost(GatewayError):
+    """The program cannot go on. Whether its last call took effect is not known."""
+
+    code = "PROGRAM_LOST"
+
+
 class OutOfOrder(GatewayError):
     """Not one tool or server failed, but what every call needs: something that must be kept could not be. Callers get
     the code of the class beside it; a chat stream ends (CHAT-104)."""

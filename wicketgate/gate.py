@@ -44,6 +44,7 @@ from wicketgate.fleet.turns import Turns
 from wicketgate.gate_parts import GateKeys, Records, SharedState
 from wicketgate.gateway.lifecycle import Lifecycle
 from wicketgate.gateway.options import HeapKeeper, Meter, NoMeter, RuntimeOptions
+from wicketgate.gateway.programs import ProgramLimits, Programs
 from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.gateway.spending import Spending
 from wicketgate.login.login_flow import NoWaiting, Waiting
@@ -51,11 +52,13 @@ from wicketgate.models.provider import Provider
 from wicketgate.models.watched import WatchedModels
 from wicketgate.ports import Upstream
 from wicketgate.random_ids import random_id
+from wicketgate.sandbox import INSTALL, Interpreter, is_installed
 from wicketgate.storage.artifacts import StoredArtifacts
 from wicketgate.storage.calls import StoredCalls
 from wicketgate.storage.flows import StoredFlows
 from wicketgate.storage.keys import StoredKeys
 from wicketgate.storage.learned_words import StoredLearnedWords
+from wicketgate.storage.programs import StoredPrograms
 from wicketgate.storage.quotas import StoredQuotas
 from wicketgate.storage.spending import StoredLedger
 from wicketgate.task_end import end_tasks
@@ -175,6 +178,7 @@ class Gate:
         # The faces over it.
         self.surface = GatewayFace(self.runtime, started=self.lifecycle.started, meter=meter)
         self.runtime.face = self.surface
+        self.programs = self._make_programs(settings)
         self.operations = Operations(self.runtime, started=self.lifecycle.started)
         self.faces = make_faces(
             self.runtime,
@@ -222,6 +226,26 @@ class Gate:
         self._entered = False
         self._waits = waits
 
+    def _make_programs(self, settings: Settings) -> Programs | None:
+        """Raises ConfigError without the interpreter."""
+        code = settings.code_mode
+        if not code.enabled:
+            return None
+        if not is_installed():
+            raise ConfigError(INSTALL)
+        self.surface.programs = programs = Programs(
+            self.runtime,
+            Interpreter(code.seconds, code.memory, code.workers),
+            StoredPrograms(self.shared.store, self.shared.process, self.shared.seal),
+            ProgramLimits(code.calls, code.keep),
+            lambda: random_id()[:16],
+            now=time,
+            still_waits=self.approvals.waits,
+            resumes=self.keys.authenticator.resumes,
+        )
+        self.keys.revocation.add(programs.end_of)
+        return programs
+
     async def __aenter__(self) -> Self:
         if self._entered:
             raise RuntimeError("a Gate is entered once: its stores are closed at its end. Make a new one")
@@ -240,6 +264,8 @@ class Gate:
             await stack.enter_async_context(self.shared.news.running())
             # What changed after the first reading, and before the news were followed.
             await self.keys.read_again()
+            if self.programs is not None:
+                self.programs.begin()
             if self._waits:
                 await self.lifecycle.wait_ready()
             self._open = stack.pop_all()

@@ -231,7 +231,9 @@ class CallContext:
     around the call, *on_tool* with the id of the tool that is called. While *asked_in_line* is true, a caller that
     answers later is asked in the middle of the call: no request is there any more to be answered with questions.
     *claim* is asked right before a call that may write leaves: false if it must not leave, because it may have left
-    before (CHAT-111). *named*: the client has named the session. *said*: the user's own words (ACCESS-263)."""
+    before (CHAT-111). *named*: the client has named the session. *said*: the user's own words (ACCESS-263).
+    *program* is the id of the program that makes the call, and the number of the call in it. *code_mode* false: the
+    client has switched programs off (EXEC-141)."""
 
     identity: Identity
     correlation_id: str
@@ -250,6 +252,8 @@ class CallContext:
     asked_in_line: Callable[[], bool] = _never
     named: bool = False
     said: Sequence[str] = ()
+    program: tuple[str, int] = ("", 0)
+    code_mode: bool = True
 
     def having(self, **changes: Any) -> "CallContext":
         """As ``dataclasses.replace``, at a sixth of its cost: each call has several contexts on its way."""

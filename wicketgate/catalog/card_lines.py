@@ -16,10 +16,19 @@ from wicketgate.errors import CatalogError
 
 MAX_HINT_CHARS = 400
 
+SIGNATURES = "signatures"
+"""The member of a browse with a line for each tool, in code mode only (EXEC-144)."""
+_SIGNATURES = "\n\nSignatures for tool_run:\n"
+
 
 def browse_lines(cards: Iterable[ChoiceCard], hint: str = "") -> str:
     """The lines of *cards*, and the hint as the last line; empty if there is neither."""
     return "\n".join(text for text in (render_cards(cards), hint) if text)
+
+
+def with_signatures(text: str, signatures: Iterable[str]) -> str:
+    """The text of a browse with the block of signatures below it."""
+    return f"{text}{_SIGNATURES}" + "\n".join(signatures)
 
 
 def lines_of_json(text: str) -> str | None:
@@ -29,10 +38,11 @@ def lines_of_json(text: str) -> str | None:
     try:
         body = json.loads(text)
         lines = browse_lines([_card(card) for card in body["cards"]], hint := body.get("hint", ""))
+        lines = with_signatures(lines, body[SIGNATURES]) if lines and SIGNATURES in body else lines
         lines.encode()
     except (ValueError, TypeError, KeyError, RecursionError):
         return None
-    is_whole = body.keys() <= {"cards", "hint"} and isinstance(hint, str) and "\n" not in hint
+    is_whole = body.keys() <= {"cards", "hint", SIGNATURES} and isinstance(hint, str) and "\n" not in hint
     return lines if lines and is_whole else None
 
 
@@ -53,7 +63,7 @@ def read_card_lines(text: str) -> list[CardLine]:
     Every line is a card, but for the last, which may be a hint.
     """
     found: list[CardLine] = []
-    lines = text.split("\n")
+    lines = text.partition(_SIGNATURES)[0].split("\n")
     for number, line in enumerate(lines, start=1):
         written = _LINE.fullmatch(line)
         card = _card_line(written) if written else None

@@ -137,6 +137,10 @@ class ApprovalDesk:
         """Returns the number of calls that wait, of those that ``lists`` gives. Raises NotAdmitted."""
         return sum(everything or may_read(each, viewer, self.persons) for each in await self._waiting.waiting())
 
+    async def waits(self, id: str) -> bool:
+        """Returns true while the call *id* is on the list: it is neither decided nor expired. Raises NotAdmitted."""
+        return await self._waiting.find(id) is not None
+
     async def look(self) -> None:
         """Updates ``seen_waiting`` with the calls of all processes, within a second."""
         number = None

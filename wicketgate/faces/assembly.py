@@ -10,7 +10,7 @@ from wicketgate.catalog.catalog import Catalog
 from wicketgate.catalog.said_words import SaidWords
 from wicketgate.catalog.tool_id import Visible
 from wicketgate.faces import registry, transparent
-from wicketgate.faces.gateway import TOOLS, GatewayFace
+from wicketgate.faces.gateway import TOOLS, WITH_RUN, GatewayFace
 from wicketgate.faces.meta_tool import ToolLists
 from wicketgate.faces.namespaced import NamespacedFace
 from wicketgate.faces.namespaced_offers import NamespacedOffers
@@ -44,12 +44,16 @@ class AlwaysFace:
         self._namespaced = namespaced
         self._fits = SaidWords({pattern: (pattern,) for pattern in patterns}).of
         self._lists = ToolLists(runtime, self._listed)
+        self._lists_with_run = ToolLists(runtime, lambda *audience: (*WITH_RUN, *self._listed(*audience)[len(TOOLS) :]))
 
     def prepare(self, context: CallContext) -> Awaitable[None]:
-        return self._lists.prepare(context)
+        return self._lists_of(context).prepare(context)
 
     def tools(self, context: CallContext) -> Sequence[SurfaceTool]:
-        return self._lists.of(context)
+        return self._lists_of(context).of(context)
+
+    def _lists_of(self, context: CallContext) -> ToolLists:
+        return self._lists_with_run if self._gateway.tools(context) is WITH_RUN else self._lists
 
     def introduction(self, context: CallContext) -> str:
         return self._gateway.introduction(context)
@@ -57,7 +61,7 @@ class AlwaysFace:
     async def call(self, name: str, arguments: object, context: CallContext) -> SurfaceResult:
         await self.prepare(context)
         # A tool that this caller is not shown is no tool of this face: the gateway face answers as for any other name.
-        chosen = any(tool.name == name for tool in self.tools(context)[len(TOOLS) :])
+        chosen = any(tool.name == name for tool in self.tools(context)[len(self._gateway.tools(context)) :])
         return await (self._namespaced if chosen else self._gateway).call(name, arguments, context)
 
     def _listed(self, catalog: Catalog, visible: Visible | None) -> Sequence[SurfaceTool]:

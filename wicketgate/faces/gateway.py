@@ -9,7 +9,8 @@ import msgspec
 from msgspec.structs import replace
 
 from wicketgate.catalog.card import ChoiceCard, card_json, render_card
-from wicketgate.catalog.card_lines import lines_of_json
+from wicketgate.catalog.card_lines import SIGNATURES, lines_of_json, with_signatures
+from wicketgate.catalog.signature import signature
 from wicketgate.errors import ArgsInvalid, ConnectRequired, GatewayError, OutOfOrder, UpstreamUnavailable, ViewFailed
 from wicketgate.faces.long_calls import LongCalls, execution_result
 from wicketgate.faces.meta_tool import (
@@ -23,10 +24,11 @@ from wicketgate.faces.meta_tool import (
 )
 from wicketgate.faces.surface import Refusal, SurfaceResult, SurfaceTool, UnknownTool
 from wicketgate.faces.uris import shown_uri
-from wicketgate.gateway.archive import CALL_HANDLE, NamedLink, no_such_artifact, part_of
+from wicketgate.gateway.archive import CALL_HANDLE, PROGRAM_HANDLE, NamedLink, no_such_artifact, part_of
 from wicketgate.gateway.browsing import Browse
 from wicketgate.gateway.calls import DryRun
-from wicketgate.gateway.options import Meter, NoMeter
+from wicketgate.gateway.options import Meter, NoMeter, TokenCost
+from wicketgate.gateway.programs import RUN, ProgramAnswer, Programs
 from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.ports import CallContext
 from wicketgate.results.bulk import utf8
@@ -95,8 +97,22 @@ TOOLS = (
         title="Read result",
     ),
 )
-_BROWSE, _EXECUTE, _ = TOOLS
-_ARGUMENTS = {tool.name: frozenset(tool.input_schema["properties"]) for tool in TOOLS}
+_BROWSE, _EXECUTE, _VIEW = TOOLS
+_RUN = SurfaceTool(
+    name=RUN,
+    description=(
+        "Run a Python program that calls tools: loop, filter, join, and return only what matters. "
+        "tool(id, **args) calls a tool and gives its result (dict, list or text); browse(query) finds ids. The last "
+        "expression is the answer. A refused or failed call raises ToolError, whose text begins with the code. No "
+        "files, network, packages, yield or own exceptions; json, re, datetime and math are there. A call that needs a "
+        "person pauses the program; it goes on by itself."
+    ),
+    input_schema={"type": "object", "properties": {"code": {"type": "string"}}, "required": ["code"]},
+    title="Run program",
+    hints={"openWorldHint": True},
+)
+WITH_RUN = (*TOOLS, _RUN)
+_ARGUMENTS = {tool.name: frozenset(tool.input_schema["properties"]) for tool in WITH_RUN}
 
 
 _MOST_MEANT = 5
@@ -120,6 +136,8 @@ class GatewayFace:
         self._meter = meter or NoMeter()
         self.read_resource: ReadResource | None = None
         """Reads a resource by its shown URI, as clients of the namespaced face do; None: links cannot be viewed."""
+        self.programs: Programs | None = None
+        """Runs programs, if code mode is on."""
         self._long_calls = LongCalls(runtime)
         self._levels = WrittenLevels()
 
@@ -127,8 +145,12 @@ class GatewayFace:
         return self._runtime.browsing.prepare(context)
 
     def tools(self, context: CallContext) -> Sequence[SurfaceTool]:
-        """The three tools, the same bytes for all callers at all times: prompts begin with them (FACE-190)."""
-        return TOOLS
+        """The three tools, the same bytes for all callers at all times: prompts begin with them (FACE-190). With code
+        mode there is a fourth, unless the client has switched it off (EXEC-141)."""
+        return WITH_RUN if self._runs_programs(context) else TOOLS
+
+    def _runs_programs(self, context: CallContext) -> bool:
+        return self.programs is not None and context.code_mode
 
     def introduction(self, context: CallContext) -> str:
         """The namespaces that the caller may browse, in one line (FACE-16)."""
@@ -138,6 +160,8 @@ class GatewayFace:
 
     def may_write(self, name: str, arguments: Mapping[str, Any], context: CallContext) -> bool:
         """False for looking around, for a dry run, and for a tool that is known to change nothing."""
+        if name == _RUN.name:
+            return True
         if name != _EXECUTE.name or arguments.get("dry_run") is True:
             return False
         tool_id = arguments.get("tool_id")
@@ -148,7 +172,7 @@ class GatewayFace:
         return (lines_of_json(text) if name == _BROWSE.name else page_of_json(text)) or text
 
     async def call(self, name: str, arguments: object, context: CallContext) -> SurfaceResult:
-        if name not in _ARGUMENTS:
+        if name not in _ARGUMENTS or (name == _RUN.name and not self._runs_programs(context)):
             return failure(self._not_callable(name, context))
         clock = asyncio.get_running_loop().time
         began = clock()
@@ -174,6 +198,9 @@ class GatewayFace:
                 return await self._browse(fields, context)
             case "tool_execute":
                 return await self._execute(fields, context)
+            case "tool_run":
+                assert self.programs is not None
+                return _program_result(await self.programs.run(read_text(fields, "code"), context))
             case _:
                 return await self._view(fields, context)
 
@@ -192,15 +219,27 @@ class GatewayFace:
         top_k = _top_k(fields)
         await self._runtime.browsing.prepare(context, path)
         if isinstance(query, str):
-            return await self._written(await self._runtime.browse_query(query, top_k, context))
+            return await self._written(await self._runtime.browse_query(query, top_k, context), context)
         if isinstance(path, str):
-            return await self._written(await self._runtime.browse_path(path, context))
+            return await self._written(await self._runtime.browse_path(path, context), context)
         raise ArgsInvalid(f"{'query' if path is None else 'path'} must be a string.")
 
-    async def _written(self, browse: Browse) -> SurfaceResult:
+    async def _written(self, browse: Browse, context: CallContext) -> SurfaceResult:
         if len(browse.cards) <= _MANY_CARDS:
-            return _browse_result(browse, self._levels)
+            result = _browse_result(browse, self._levels)
+            return self._with_signatures(result, browse, context) if self._runs_programs(context) else result
         return await asyncio.to_thread(_browse_result, browse, self._levels)
+
+    def _with_signatures(self, result: SurfaceResult, browse: Browse, context: CallContext) -> SurfaceResult:
+        """Adds a block with a line for each tool: the cards themselves stay as they are (EXEC-144)."""
+        assert self.programs is not None
+        items = self._runtime.catalog().items
+        shown = [items[card.id] for card in browse.cards if card.kind == "tool" and card.id in items]
+        lines = [signature(item, self.programs.shape(item, context)) for item in shown]
+        if not lines:
+            return result
+        body = {**result.structured, SIGNATURES: lines}
+        return json_result(body, lines=with_signatures(result.shown, lines), cost=result.cost)
 
     async def _execute(self, fields: Mapping[str, Any], context: CallContext) -> SurfaceResult:
         tool_id = read_text(fields, "tool_id")
@@ -217,6 +256,13 @@ class GatewayFace:
     async def _view(self, fields: Mapping[str, Any], context: CallContext) -> SurfaceResult:
         handle = read_text(fields, "handle")
         selector = fields.get("selector")
+        if handle.startswith(f"{PROGRAM_HANDLE}:") and self.programs is not None:
+            kind, timeout_s = self._long_calls.read(handle, selector)
+            id = handle.partition(":")[2]
+            async with self._runtime.audited("view", context, handle):
+                return _program_result(
+                    await self.programs.view(id, timeout_s, cancel=kind == "cancel", context=context)
+                )
         if handle.startswith(f"{CALL_HANDLE}:"):
             return await self._long_calls.view(handle, selector, context)
         link = await self._runtime.viewing.link(handle, context)
@@ -233,6 +279,11 @@ class GatewayFace:
         data = base64.b64encode(view.media.data).decode("ascii")
         media = {"type": view.media.kind, "data": data, "mimeType": view.media.media_type}
         return replace(result, content=(*result.content, media))
+
+
+def _program_result(answer: ProgramAnswer) -> SurfaceResult:
+    cost = None if answer.cost is None else TokenCost(*answer.cost)
+    return json_result(answer.body, is_error=answer.is_error, cost=cost)
 
 
 async def _view_link(read: ReadResource, link: NamedLink, handle: str, selector: object, context: CallContext) -> View:

@@ -104,7 +104,7 @@ class LongCalls:
     async def view(self, handle: str, selector: object, context: CallContext) -> SurfaceResult:
         """The result of the call of *handle*, as ``execute`` gives it, or how far it is. Raises as that one does, and
         ViewFailed."""
-        kind, timeout_s = self._read(handle, selector)
+        kind, timeout_s = self.read(handle, selector)
         async with self._runtime.viewing.watching(handle, context) as call:
             if isinstance(call, FollowedCall):
                 viewed = await self._viewed_elsewhere(call, handle, kind, timeout_s, context)
@@ -196,7 +196,7 @@ class LongCalls:
         while call.row is not None and key in call.row["questions"]:
             await call.next()
 
-    def _read(self, handle: str, selector: object) -> tuple[str, float]:
+    def read(self, handle: str, selector: object) -> tuple[str, float]:
         kind = selector.get("type") if isinstance(selector, Mapping) else None
         if not isinstance(selector, Mapping) or not isinstance(kind, str) or kind not in _FIELDS:
             raise _bad_selector(handle, "a handle of a call takes only these selectors")

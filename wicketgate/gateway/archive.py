@@ -11,7 +11,7 @@ from wicketgate.access.identity import Identity
 from wicketgate.access.policy import AccessPolicy, Hidden
 from wicketgate.catalog.catalog import Catalog
 from wicketgate.catalog.selectable import SelectableItem
-from wicketgate.catalog.tool_id import ToolNames, parse_tool_id, tool_names
+from wicketgate.catalog.tool_id import ToolId, ToolNames, parse_tool_id, tool_names
 from wicketgate.errors import CatalogError, ViewFailed
 from wicketgate.gateway.options import TokenCost
 from wicketgate.gateway.snapshot import Snapshot
@@ -149,6 +149,8 @@ def whole_handle(snapshot: Snapshot, access: AccessPolicy, handle: str, identity
 def may_view(catalog: Catalog, access: AccessPolicy, handle: str, identity: Identity) -> bool:
     """True if the caller may use the tool in the handle ``<kind>:<tool id>:<digest>``. The owner of an artifact may
     call with a narrower key than the one it was made with. Of a tool that is gone, only the name in the id is known."""
+    if handle_parts(handle)[1] == PROGRAM.id:
+        return True
     try:
         names = names_in(catalog, handle)
     except CatalogError:
@@ -179,6 +181,14 @@ def _is_index(artifact: SealedArtifact) -> bool:
 
 CALL_HANDLE = "call"
 """The kind of handles of calls that outlive their requests (EXEC-47)."""
+
+
+PROGRAM_HANDLE = "run"
+"""The kind of handles of programs that go on without their request."""
+PROGRAM = SelectableItem(
+    ToolId("wicketgate:program#00000000"), "tool", "program", "", "wicketgate", upstream_name="tool_run"
+)
+"""Stands for the programs of models where the answer of a tool is kept."""
 
 
 def no_such_call(handle: str) -> ViewFailed:

@@ -41,6 +41,7 @@ AuditedOperation = Literal[
     "server",
     "accept",
     "key",
+    "run",
 ]
 
 Phase = Literal["intent", "end"]
@@ -60,7 +61,9 @@ class AuditRecord(msgspec.Struct, frozen=True):
     Three legs say which part failed: *transport* (was the server reached), *protocol* (did it answer as MCP says),
     *tool* (was its result an error). *code* is the error that the caller got, empty for none. *flow*: the untrusted
     tools that the session had read, and the destinations of unknown origin, each as a digest like *arguments*. *gate*
-    is the virtual gate that the call came through, empty for the whole one.
+    is the virtual gate that the call came through, empty for the whole one. *program* is the id of the program that
+    made the call as its call number *step*. The record of the program itself (``run``) has its *text*, and the SHA-256
+    of that as *arguments*.
     """
 
     at: float
@@ -87,6 +90,9 @@ class AuditRecord(msgspec.Struct, frozen=True):
     detail: str = ""
     flow: Mapping[str, Sequence[str]] = {}
     gate: str = ""
+    program: str = ""
+    step: int = 0
+    text: str = ""
 
 
 class Watch(Protocol):

@@ -94,6 +94,7 @@ class AuditedCall:
         self.tool_id = tool_id
         self.server = ""
         self.arguments = ""
+        self.text = ""
         self.hidden = False
         self.sent = False
         self.answered = False
@@ -251,6 +252,9 @@ class AuditedCall:
             approval=_approval_of(error),
             flow=self._flow(),
             gate=self._context.identity.gate,
+            program=self._context.program[0],
+            step=self._context.program[1],
+            text=self.text,
         )
 
     def _flow(self) -> Mapping[str, Sequence[str]]:

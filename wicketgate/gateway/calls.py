@@ -44,7 +44,7 @@ from wicketgate.gateway.call_policy import CallPolicy, with_fate
 from wicketgate.gateway.flows import Flows, label, names_of_server
 from wicketgate.gateway.logins import Logins
 from wicketgate.gateway.options import RuntimePolicies
-from wicketgate.gateway.plugin_chain import PluginChain
+from wicketgate.gateway.plugin_chain import PluginChain, Stage
 from wicketgate.gateway.questions import PageRules, pages_of
 from wicketgate.gateway.quota import Quota
 from wicketgate.gateway.server_words import ServerWords, StillAllowed
@@ -256,6 +256,13 @@ class Calls:
         if self._plugins is not None and self._plugins.may_redirect(item.server):
             return True
         return self._policies.call_policy(item.server).may_write(item)
+
+    async def screen(self, context: CallContext, result: Mapping[str, Any], trail: list[Stage]) -> Mapping[str, Any]:
+        """Passes the result of a program through the plugins. Raises Forbidden."""
+        if self._plugins is None:
+            return result
+        request = Request(context.correlation_id, "tools/call", "", "tool_run", {}, context.identity)
+        return await self._plugins.on_result("", request, result, trail)
 
     async def pass_on(
         self, request: Request, context: CallContext, note: AuditedCall, send: Send, still_allowed: StillAllowed

@@ -18,7 +18,7 @@ from wicketgate.catalog.pins import Declared, PinPolicy, Screened
 from wicketgate.catalog.selectable import SelectableItem
 from wicketgate.errors import ConnectRequired, GatewayError, HydrateFailed
 from wicketgate.fleet.member import Member, MultiplexUpstream
-from wicketgate.gateway.archive import CALL_HANDLE, Archive, Execution, may_view
+from wicketgate.gateway.archive import CALL_HANDLE, PROGRAM, Archive, Execution, may_view
 from wicketgate.gateway.audit import AuditedOperation
 from wicketgate.gateway.audited_call import AuditedCall
 from wicketgate.gateway.browsing import Browse, Browsing
@@ -133,7 +133,7 @@ class ProxyRuntime:
             cache_stable=cache_stable,
         )
         """The needs of browses besides their answers, and their answers with reasons."""
-        self.viewing = Viewing(self._in_force, self._audited, self._archive, self.running, self.kept, self._calls.heard)
+        self.viewing = Viewing(self._in_force, self.audited, self._archive, self.running, self.kept, self._calls.heard)
         """Views of the calls that may outlive their requests."""
 
     def at_end(self, close: Callable[[], Awaitable[None]]) -> None:
@@ -283,7 +283,7 @@ class ProxyRuntime:
         Raises HydrateFailed, ArgsInvalid, SchemaInvalid, Forbidden, ApprovalRequired or RateLimited before the
         upstream hears of it, and UpstreamUnavailable, UpstreamTimeout or UpstreamError after.
         """
-        async with self._audited("execute", context, tool_id) as note:
+        async with self.audited("execute", context, tool_id) as note:
             await self.first_logins.before_call(tool_id, context, note)
             run = partial(self._calls.call, *self._in_force(), tool_id, args, note=note, dry_run=dry_run)
             called = await note.traced(context, run)
@@ -303,13 +303,18 @@ class ProxyRuntime:
     ) -> Mapping[str, Any]:
         """The server's own result as MCP wire JSON, behind the same checks as ``execute`` and raising the same: for
         faces that show results as they are (FACE-20). *for_app*: the tool may be one that only apps use."""
-        async with self._audited("execute", context, tool_id) as note:
+        async with self.audited("execute", context, tool_id) as note:
             await self.first_logins.before_call(tool_id, context, note)
             run = partial(self._calls.call, *self._in_force(), tool_id, args, note=note, for_app=for_app)
             called = await note.traced(context, run)
             assert isinstance(called, CalledTool)
             self._note_run(called, context)
             return called.result
+
+    async def leave_program(self, result: Mapping[str, Any], context: CallContext, note: AuditedCall) -> Execution:
+        """The answer of a program for its caller: through the plugins, and what is large kept. Raises Forbidden."""
+        screened = await self._calls.screen(context, result, note.trail)
+        return await self._archive.keep(screened, PROGRAM, context.identity.actor, {})
 
     async def pass_on(
         self,
@@ -323,7 +328,7 @@ class ProxyRuntime:
         """Pass on a request that is no call of a tool, such as a resource read, through the same plugins and into the
         same audit record. *send* carries it as the plugins left it. *asked_for* is the client's name for it.
         *still_allowed* raises Forbidden if it may not go on when a person has answered."""
-        async with self._audited(operation, context, asked_for) as note:
+        async with self.audited(operation, context, asked_for) as note:
             return await self._calls.pass_on(request, context, note, send, still_allowed)
 
     async def audit_unknown(
@@ -334,7 +339,7 @@ class ProxyRuntime:
         Raises as ``call`` if the record cannot be written.
         """
         with suppress(HydrateFailed):
-            async with self._audited(operation, context, requested) as note:
+            async with self.audited(operation, context, requested) as note:
                 note.hidden = hidden
                 raise HydrateFailed("not a tool", path=requested)
 
@@ -379,14 +384,14 @@ class ProxyRuntime:
         try:
             return await self.first_logins.offer(asked_for, context)
         except GatewayError as error:
-            async with self._audited("execute", context, asked_for) as note:
+            async with self.audited("execute", context, asked_for) as note:
                 note.server = error.upstream if isinstance(error, ConnectRequired) else ""
                 raise
 
     def _in_force(self) -> tuple[Snapshot, AccessPolicy]:
         return self._keeper.snapshot, self.access
 
-    def _audited(self, operation: AuditedOperation, context: CallContext, asked_for: str) -> AuditedCall:
+    def audited(self, operation: AuditedOperation, context: CallContext, asked_for: str) -> AuditedCall:
         return AuditedCall(self._auditor, operation, context, self._now, asked_for, self._watch)
 
     def _note_run(self, called: CalledTool, context: CallContext) -> None:

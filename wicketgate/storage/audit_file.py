@@ -155,6 +155,7 @@ COLUMNS = (
     "timestamp", "operation", "actor", "correlation_id", "outcome", "tool_id", "server", "arguments_sha256",
     "transport", "protocol", "tool", "code", "cached", "duration_ms", "upstream_ms", "stages",
     "key_id", "source", "call_id", "phase", "approval", "detail", "flow", "gate",
+    "program", "step", "text",
 )  # fmt: skip
 
 _MODE = 0o600

@@ -16,7 +16,7 @@ from wicketgate.errors import ConfigError
 from wicketgate.gateway.audit import AuditFailed, AuditRecord
 from wicketgate.storage.audit_file import COLUMNS, fields
 
-_TYPES = {"cached": "BOOLEAN", "duration_ms": "REAL", "upstream_ms": "REAL"}
+_TYPES = {"cached": "BOOLEAN", "step": "INTEGER", "duration_ms": "REAL", "upstream_ms": "REAL"}
 _COLUMNS = ", ".join(COLUMNS)
 _BUSY_S = 4.0
 _PATIENCE_S = 10

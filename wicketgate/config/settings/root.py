@@ -132,6 +132,23 @@ class TaskSettings(Section):
     ``timeout_s`` of the upstream if that is shorter."""
 
 
+class CodeModeSettings(Section):
+    """Programs of models: the fourth tool, ``tool_run``, at the gateway face and in chats."""
+
+    enabled: bool = False
+    """Needs ``pip install 'wicketgate[code]'``."""
+    seconds: float = Field(default=5.0, gt=0, le=600)
+    """Seconds for which a program may compute. Waiting for tools does not count."""
+    memory: int = Field(default=64 * 1024 * 1024, ge=1024 * 1024)
+    """Bytes that a program may hold."""
+    calls: int = Field(default=200, ge=1, le=100_000)
+    """Calls that a program may make."""
+    workers: int = Field(default=2, ge=1, le=64)
+    """Processes that run programs, for each process of the gate; another program waits for one."""
+    keep: float = Field(default=86_400.0, ge=1, le=30 * 86_400)
+    """Seconds for which a program waits for a person, and its answer is kept."""
+
+
 class NetworkSettings(Section):
     ca_file: str = ""
     """PEM certificates of authorities that every outgoing connection trusts besides those of the system."""
@@ -336,6 +353,8 @@ class Settings(Section):
     """The door for MCP clients."""
     tasks: TaskSettings = TaskSettings()
     """Calls of MCP clients that take longer than clients wait."""
+    code_mode: CodeModeSettings = CodeModeSettings()
+    """Programs of models, which call tools."""
     browse: BrowseSettings = BrowseSettings()
     """The finding of tools."""
     network: NetworkSettings = NetworkSettings()

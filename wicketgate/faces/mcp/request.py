@@ -23,6 +23,7 @@ from wicketgate.task_end import EndableBlock
 RESULT_KEY = "wicketgate/result"
 _FORMS: Mapping[str, ResultForm] = {"text": "text", "json": "json", "both": "both"}
 _FORM = re.compile(rb"(?:^|&)result=(text|json|both)(?:&|$)")
+_NO_CODE = re.compile(rb"(?:^|&)code(?:mode)?=false(?:&|$)")
 
 _RESERVED = range(-32768, -32000 + 1)
 _OURS_OFFSET = 1_000
@@ -54,6 +55,12 @@ def result_form(asked: "McpRequest", default: ResultForm) -> ResultForm:
     query = asked.request.scope.get("query_string") if asked.request is not None else None
     named = _FORM.search(query) if query else None
     return _FORMS[named[1].decode()] if named else default
+
+
+def code_mode(asked: "McpRequest") -> bool:
+    """Returns false if the URL of the request switches programs off (EXEC-141)."""
+    query = asked.request.scope.get("query_string") if asked.request is not None else None
+    return not (query and _NO_CODE.search(query))
 
 
 class HttpRequest(Protocol):

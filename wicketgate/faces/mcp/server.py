@@ -19,7 +19,7 @@ from wicketgate.faces.assembly import Face
 from wicketgate.faces.mcp.caller import ANSWERS_WITHIN_S, QUESTIONS, AskingApprover, HeldAnswers, McpCaller
 from wicketgate.faces.mcp.fit import MISSING_KEY, ToolListings, ToolNames, failure_json, result_json
 from wicketgate.faces.mcp.held import Asked, HeldCall, HeldCaller, HeldCalls, NotHeld
-from wicketgate.faces.mcp.request import McpRequest, RpcError, is_answered_by, mcp_error, result_form
+from wicketgate.faces.mcp.request import McpRequest, RpcError, code_mode, is_answered_by, mcp_error, result_form
 from wicketgate.faces.mcp.sdk import SERVER, imported
 from wicketgate.faces.mcp.tasks import Elsewhere, TaskRow, Tasks, became_task, not_now
 from wicketgate.faces.surface import Introduced, Offer, Refusal, SurfaceTool, UnknownTool
@@ -345,6 +345,7 @@ class McpDoor:
             meta=travelling((ctx.params or {}).get("_meta"), headers),
             named=named,
             said=_said(ctx, identity),
+            code_mode=code_mode(ctx),
         )
 
     def who(self, ctx: McpRequest) -> Identity:
