@@ -38,7 +38,19 @@ _UNDECIDED: dict[int | str, dict[str, Any]] = {
 }
 
 
-_AS_KEPT = ("id", "tool_id", "actor", "key_id", "source", "door", "asked_at", "definition", "arg_names", "requests")
+_AS_KEPT = (
+    "id",
+    "tool_id",
+    "actor",
+    "key_id",
+    "source",
+    "door",
+    "asked_at",
+    "definition",
+    "arg_names",
+    "requests",
+    "program",
+)
 """Fields of a call that every reader of the list may see."""
 
 
@@ -56,7 +68,8 @@ class AskedCall(BaseModel):
     digest of the tool's definition. *needs* says who has to approve, empty where that is the actor; *approver*: the
     caller is one of them; *votes* are their words so far. *why* is the reason of a flow rule, empty for callers who may
     not read the arguments. *strange* is true if the call has destinations that can be accepted. *requests* are the
-    requests in which those destinations were read. *server* is empty if the tool was removed. *source* is the address
+    requests in which those destinations were read. *program* is the id of the program that makes the call.
+    *server* is empty if the tool was removed. *source* is the address
     of the client, *door* the one that the call came through: ``chat``, ``mcp``, ``stdio``, ``operations``, ``console``,
     empty if it came through none. Times are in seconds since the epoch."""
 
@@ -79,6 +92,7 @@ class AskedCall(BaseModel):
     why: str
     strange: bool
     requests: list[str]
+    program: str
 
 
 class CallThatWaits(AskedCall):

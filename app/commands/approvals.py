@@ -73,11 +73,21 @@ def show(id: str, url: str, key: str | None, as_json: bool) -> None:
 @approvals.command("approve", epilog=_codes)
 @click.argument("id")
 @click.option("--conversation", is_flag=True, help="Its destinations are fine for the rest of its conversation too.")
+@click.option("--program", is_flag=True, help="All calls that its program waits for now, each of them once.")
 @_where
-def approve(id: str, conversation: bool, url: str, key: str | None, as_json: bool) -> None:
+def approve(id: str, conversation: bool, program: bool, url: str, key: str | None, as_json: bool) -> None:
     """Approve one call, for these arguments, once. ID may be the beginning of one."""
     decision = _FOR_CONVERSATION if conversation else "approve"
-    _run(url, key, lambda gate: _decide(gate, id, decision, as_json))
+
+    async def work(gate: "RemoteGate") -> int:
+        ids = [id]
+        if program and (of := (await _one(gate, id))["program"]):
+            # Those that are on the list now, and none that comes later.
+            asks = (await gate.ask("GET", _PATH))["waiting"]
+            ids = [ask["id"] for ask in asks if ask["program"] == of and ask["may_decide"]]
+        return max([await _decide(gate, each, decision, as_json) for each in ids], default=1)
+
+    _run(url, key, work)
 
 
 @approvals.command("deny", epilog=_codes)

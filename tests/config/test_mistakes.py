@@ -125,7 +125,7 @@ MISTAKES: dict[str, str] = {
     "model: {provider: scripted, fallbacks: [{provider: scripted}]}": "model.fallbacks[0].provider: must be openai-chat or anthropic-messages",
     "a: 1\n b: 2": "In the configuration file FILE, line 2, column 3: not valid YAML: this line is not indented as the one before it, or that one lacks its ': '",
     "mcpservers: {a: {command: x}}": "mcpservers: unknown key; did you mean mcpServers?",
-    "catalog: {}": "catalog: unknown key; known here: server, auth, model, engine, mcp, tasks, browse, network, storage, quota, spending, pins, plugins, access, access_default, gates, flow, sandbox, upstreams, mcpServers",
+    "catalog: {}": "catalog: unknown key; known here: server, auth, model, engine, mcp, tasks, code_mode, browse, network, storage, quota, spending, pins, plugins, access, access_default, gates, flow, sandbox, upstreams, mcpServers",
     "upstreams: [{name: a, command: x, env: {TOKEN: [hush]}}]": "upstreams[0].env.TOKEN: must be one text",
     "from_file: x": "from_file: unknown key",
 }
@@ -160,7 +160,7 @@ OF_VARIABLES: list[tuple[str, dict[str, str], str]] = [
     (
         "",
         {"WICKETGATE_HOME": "/x"},
-        "WICKETGATE_HOME: home: unknown key; every variable that begins with WICKETGATE_ is a setting; known here: server, auth, model, engine, mcp, tasks, browse, network, storage, quota, spending, pins, plugins, access, access_default, gates, flow, sandbox, upstreams, mcpServers",
+        "WICKETGATE_HOME: home: unknown key; every variable that begins with WICKETGATE_ is a setting; known here: server, auth, model, engine, mcp, tasks, code_mode, browse, network, storage, quota, spending, pins, plugins, access, access_default, gates, flow, sandbox, upstreams, mcpServers",
     ),
 ]
 

@@ -58,7 +58,7 @@ async def run(gate: Gate, code: str, context: CallContext = ANN) -> SurfaceResul
 
 
 async def wait(gate: Gate, handle: str, context: CallContext = ANN, **selector: Any) -> SurfaceResult:
-    wanted = {"type": "wait", "timeout_s": 20, **selector}
+    wanted = {"type": "wait", "timeout_s": 20, **selector} if "type" not in selector else selector
     return await gate.surface.call("tool_view", {"handle": handle, "selector": wanted}, context)
 
 
@@ -216,7 +216,7 @@ def test_the_interpreter_is_not_imported_while_code_mode_is_off() -> None:
 @requirement("EXEC-146", "EXEC-148")
 async def test_a_program_waits_for_each_approval_and_goes_on_by_itself_without_repeating_a_call() -> None:
     shop = Shop()
-    code = 'tool("local:rows")\n[tool("local:send", to=name) for name in ("a", "b")]'
+    code = 'tool("local:rows")\ntool("local:send", to="b " + tool("local:send", to="a"))'
     async with gate_of(shop, access=[{"match": "local:send", "approval": "always"}]) as gate:
         first = await run(gate, code)
         assert first.structured["status"] == "waiting"
@@ -224,15 +224,14 @@ async def test_a_program_waits_for_each_approval_and_goes_on_by_itself_without_r
         handle = first.structured["handle"]
         bob = CallContext(Identity("bob", ("*",)), "trace", "session", door="mcp")
         assert (await wait(gate, handle, bob)).structured["error"] == "VIEW_FAILED"
-        for to in ("a", "b"):
+        for to in ("a", "b sent"):
             waiting, _ = await gate.approvals.lists(ANN.identity, everything=False)
-            assert [call.args for call in waiting] == [{"to": to}]
-            await gate.approvals.decide(waiting[0].id, "approve", ANN)
-            if to == "a":
-                while "b" not in (await wait(gate, handle, timeout_s=1)).shown:
-                    pass
-        assert (await wait(gate, handle)).shown == '["sent","sent"]'
-    assert shop.done == ["rows 1", "send a", "send b"]
+            chosen = next(call for call in waiting if call.args == {"to": to})
+            await gate.approvals.decide(chosen.id, "approve", ANN)
+            while to == "a" and "b sent" not in (await wait(gate, handle, timeout_s=1)).shown:
+                pass
+        assert (await wait(gate, handle)).shown == "sent"
+    assert shop.done == ["rows 1", "send a", "send b sent"]
 
 
 @requirement("EXEC-146")
@@ -250,3 +249,85 @@ async def test_a_denied_call_fails_inside_the_program() -> None:
             in (await gate.surface.call("tool_view", {"handle": cancelled, "selector": {"type": "cancel"}}, ANN)).shown
         )
     assert shop.done == []
+
+
+DONE: list[str] = []
+registry = ToolRegistry()
+
+
+@registry.tool(read_only=True)
+def look(page: int) -> list[int]:
+    """Look at a page."""
+    DONE.append(f"look {page}")
+    return [page, page + 1]
+
+
+@registry.tool
+def mail(to: str) -> str:
+    """Send a mail."""
+    DONE.append(f"mail {to}")
+    return "sent"
+
+
+@registry.tool
+def wipe() -> str:
+    """Wipe."""
+    DONE.append("wipe")
+    return "wiped"
+
+
+def configured() -> Gate:
+    """Of a server whose read-only tools are known to change nothing."""
+    DONE.clear()
+    upstream = {"name": "shop", "python": f"{__name__}:registry"}
+    access = [{"match": "shop:mail", "approval": "always"}]
+    return Gate({**CODE, "upstreams": [upstream], "access": access})
+
+
+@requirement("EXEC-150")
+async def test_a_preview_lists_the_calls_of_a_program_and_their_approvals_cover_exactly_those() -> None:
+    code = (
+        'sent = [tool("shop:mail", to=str(each)) for each in tool("shop:look", page=1)]\n'
+        'sent.append(tool("shop:mail", to=str(tool("shop:look", page=7))))\n'
+        'tool("shop:mail", to=f"last {sent}")'
+    )
+    async with configured() as gate:
+        first = await run(gate, code)
+        assert "3 further calls are on the list too" in first.structured["summary"]
+        assert DONE == ["look 1", "look 7"]
+        waiting, _ = await gate.approvals.lists(ANN.identity, everything=False)
+        # A call that depends on an answer which nobody has yet is another one when it comes.
+        assert [call.args for call in waiting] == [{"to": to} for to in ("1", "2", "[7, 8]", "last [None, None, None]")]
+        assert len({call.program for call in waiting}) == 1
+        for call in reversed(waiting):
+            await gate.approvals.decide(call.id, "approve", ANN)
+        handle = first.structured["handle"]
+        while "last" not in (seen := await wait(gate, handle, timeout_s=1)).shown:
+            pass
+        assert seen.structured["status"] == "waiting"
+        assert DONE == ["look 1", "look 7", "mail 1", "mail 2", "look 7", "mail [7, 8]"]
+        waiting, _ = await gate.approvals.lists(ANN.identity, everything=False)
+        assert [call.args for call in waiting] == [{"to": "last ['sent', 'sent', 'sent']"}]
+        await gate.approvals.decide(waiting[0].id, "approve", ANN)
+        assert (await wait(gate, handle)).shown == "sent"
+
+
+@requirement("EXEC-150")
+async def test_a_preview_runs_no_call_that_may_write_and_uses_no_decision_up() -> None:
+    first = 'tool("shop:mail", to="a")\n'
+    async with configured() as gate:
+        handle = (await run(gate, first + 'tool("shop:wipe")\ntool("shop:mail", to="b")')).structured["handle"]
+        waiting, _ = await gate.approvals.lists(ANN.identity, everything=False)
+        assert ([call.args for call in waiting], DONE) == ([{"to": "a"}], [])
+        await wait(gate, handle, type="cancel")
+        # The approval of b stands when a copy of another program comes to that call.
+        again = (await run(gate, first + 'tool("shop:mail", to="b")')).structured["handle"]
+        waiting, _ = await gate.approvals.lists(ANN.identity, everything=False)
+        assert [call.args for call in waiting] == [{"to": "a"}, {"to": "b"}]
+        await gate.approvals.decide(waiting[1].id, "approve", ANN)
+        await wait(gate, again, type="cancel")
+        handle = (await run(gate, first + 'tool("shop:mail", to="b")')).structured["handle"]
+        assert DONE == []
+        await gate.approvals.decide(waiting[0].id, "approve", ANN)
+        assert (await wait(gate, handle)).shown == "sent"
+        assert DONE == ["mail a", "mail b"]

@@ -12,14 +12,13 @@ _DEPTH = 2
 _MOST_ENUM = 5
 _TYPES = {"string": "str", "integer": "int", "number": "float", "boolean": "bool", "null": "None"}
 _UNKNOWN = "?"
+_EXAMPLES = {"string": "", "integer": 0, "number": 0.0, "boolean": True, "array": [], "object": {}}
 
 
 def signature(item: SelectableItem, seen: str = "") -> str:
     """Returns ``id(page: int) -> {rows: [{id: int}]}``. *seen* is the shape of an earlier result, for a tool without an
     output schema. Nested levels are left out until it fits."""
-    given: Any = item.output_schema
-    if given is not None and list(given.get("properties") or ()) == ["result"]:
-        given = given["properties"]["result"]  # as programs get it
+    given = _given(item)
     for depth in range(_DEPTH, -1, -1):
         gives = _UNKNOWN if given is None else _shape(given, depth + 1)
         if given is None or "{}" in gives:
@@ -38,6 +37,29 @@ def shape_of(value: Any, depth: int = _DEPTH + 1) -> str:
     if isinstance(value, list):
         return f"[{shape_of(value[0], depth - 1) if value and depth else ''}]"
     return "None" if value is None else type(value).__name__
+
+
+def example_of(item: SelectableItem) -> Any:
+    """Returns a value that *item* could give to a program; None without an output schema."""
+    return _example(_given(item) or {}, _DEPTH + 1)
+
+
+def _example(schema: Any, depth: int) -> Any:
+    if not isinstance(schema, Mapping) or not depth:
+        return None
+    if isinstance(values := schema.get("enum"), list) and values:
+        return values[0]
+    if isinstance(properties := schema.get("properties"), Mapping):
+        return {name: _example(each, depth - 1) for name, each in properties.items()}
+    return _EXAMPLES.get(str(schema.get("type")))
+
+
+def _given(item: SelectableItem) -> Any:
+    """The schema of a result as programs get it."""
+    schema = item.output_schema
+    if schema is None or list(schema.get("properties") or ()) != ["result"]:
+        return schema
+    return schema["properties"]["result"]
 
 
 def _parameters(schema: Mapping[str, Any], depth: int) -> str:

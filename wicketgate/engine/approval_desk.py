@@ -37,7 +37,7 @@ from wicketgate.engine.waiting_calls import (
 from wicketgate.errors import ApprovalRequired, Forbidden, InputRequired, NotAdmitted
 from wicketgate.gateway.audit_events import DecidedCall
 from wicketgate.gateway.call_memory import approval_digest
-from wicketgate.ports import NO_APPROVER, Approver, CallContext, InputAnswers, PendingCall
+from wicketgate.ports import NO_APPROVER, Approver, CallContext, InputAnswers, PendingCall, approval_required
 from wicketgate.task_end import end_tasks
 
 _NO_CALL = "00" * 32
@@ -251,6 +251,10 @@ class ApprovalDesk:
                 return "changed" if changed else "run"
         return ""
 
+    async def stands(self, call: PendingCall, actor: str, arguments: str) -> bool:
+        """Returns true if a decision on such a call stands. Raises NotAdmitted."""
+        return bool(await self._waiting.standing(actor, call.tool_id, arguments))
+
     async def _end_standing(self, decided: WaitingCall, *, used: bool) -> None:
         """Notes that a decision stands no more, and whether it has run a call."""
         if not await self._waiting.update(replace(decided, stands=False, used=used)) and used:
@@ -314,6 +318,7 @@ class ApprovalDesk:
             # Where others approve, each call is theirs to read.
             strange=() if call.needs else call.flow.acceptable,
             requests=tuple(place.correlation_id for place in call.flow.places.values()),
+            program=context.program[0],
         )
         handle = await self._waiting.add(waiting)
         if handle:
@@ -335,7 +340,14 @@ class _AtDesk:
             if await desk.answer(call, actor, given):
                 return
             approver = NO_APPROVER  # it has been asked
-        match await desk.settle(call, actor, arguments):
+        if self._context.program[1] < 0:
+            # A copy that runs ahead uses no decision up, and asks for none twice.
+            if await desk.stands(call, actor, arguments):
+                raise approval_required(call)
+            verdict: Verdict = ""
+        else:
+            verdict = await desk.settle(call, actor, arguments)
+        match verdict:
             case "run":
                 return
             case "denied":

@@ -12,7 +12,7 @@ import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pydantic_core import PydanticSerializationError, to_jsonable_python
@@ -21,7 +21,7 @@ from wicketgate.access.identity import Identity, Standing, always_good
 from wicketgate.catalog.card import card_json
 from wicketgate.catalog.graph import server_of
 from wicketgate.catalog.selectable import SelectableItem
-from wicketgate.catalog.signature import shape_of
+from wicketgate.catalog.signature import example_of, shape_of
 from wicketgate.errors import (
     ApprovalRequired,
     ConnectRequired,
@@ -38,7 +38,7 @@ from wicketgate.errors import (
 )
 from wicketgate.gateway.archive import PROGRAM_HANDLE
 from wicketgate.gateway.audited_call import AuditedCall
-from wicketgate.gateway.calls import CLAIMED
+from wicketgate.gateway.calls import CLAIMED, DryRun
 from wicketgate.gateway.kept_calls import CallUnreadable, Changed, plain, raised
 from wicketgate.ports import NO_APPROVER, CallContext, CallMarks, PerUser
 from wicketgate.results.envelope import ResultEnvelope, shorten
@@ -59,6 +59,8 @@ _TRACE_CHARS = 400
 _SHOWN_CHARS = 300
 _MOST_RAN = 20
 _MOST_SHAPES = 1_000
+_MOST_LISTED = 40
+_PREVIEW_S = 10.0
 _LIMITS = {
     "seconds": "It computed for too long; let tools filter, or return less.",
     "memory": "It needs too much memory; work on a part at a time.",
@@ -86,7 +88,8 @@ class ProgramAnswer:
 @dataclass(slots=True)
 class KeptProgram:
     """A program with what it has done; everything but *version* and *writing* goes into its row. *ran* counts calls by
-    tool. *need* is the call that waits for a person, *state* the sandbox's. *outcome* is None until it has ended."""
+    tool. *need* is the call that waits for a person, *listed* the ids of
+    approvals that were asked for together, *state* the sandbox's. *outcome* is None until it has ended."""
 
     id: str
     code: str
@@ -97,6 +100,7 @@ class KeptProgram:
     printed: str = ""
     state: str = ""
     need: dict[str, Any] | None = None
+    listed: list[str] = field(default_factory=list)
     outcome: dict[str, Any] | None = None
     version: int = 0
     writing: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -310,7 +314,7 @@ class Programs:
                 return ProgramAnswer(body, cost=(execution.cost.shown, execution.cost.naive))
             except _Waits as waits:
                 note.outcome = "approval_required"
-                return await self._pause(program, waits)
+                return await self._pause(program, waits, context)
             except ProgramFault as fault:
                 raise await self._error_of(fault, program, context, note) from None
 
@@ -327,7 +331,7 @@ class Programs:
         return step.value
 
     async def _answered(
-        self, program: KeptProgram, context: CallContext, session: Session, asked: Asked
+        self, program: KeptProgram, context: CallContext, session: Session, asked: Asked, *, ahead: bool = False
     ) -> Asked | Ended:
         if asked.name not in ("tool", "browse"):
             return await session.refuse_unknown()
@@ -337,8 +341,8 @@ class Programs:
             return await session.refuse(f"ARGS_INVALID: {_FORMS[asked.name]}")
         # A second attempt would run the program again, so questions come in the middle of a call, and approvals wait.
         context = context.having(
-            program=(program.id, program.calls),
-            claim=None,
+            program=(program.id, -program.calls if ahead else program.calls),
+            claim=_nothing_leaves if ahead else None,
             answers=None,
             approver=NO_APPROVER if context.door in _SERVED else context.approver,
             asked_in_line=lambda: True,
@@ -373,7 +377,40 @@ class Programs:
                 del self._shapes[next(iter(self._shapes))]
         return await (session.refuse(f"TOOL_ERROR: {value}") if failed else session.answer(value))
 
-    async def _pause(self, program: KeptProgram, waits: _Waits) -> ProgramAnswer:
+    async def _preview(self, program: KeptProgram, context: CallContext) -> list[str]:
+        """Puts the further calls for which a copy of the program would ask on the list of approvals, and returns their
+        ids there. Its reads really run; it ends before a call that may write, or is no call that a copy can make."""
+        listed: list[str] = []
+        assert program.need is not None
+        copy = replace(program, ran={}, version=0)
+        tool_id = program.need["tool_id"]
+        with suppress(ProgramFault, GatewayError, ValueError, TimeoutError):
+            async with asyncio.timeout(_PREVIEW_S), self._sandbox.session() as session:
+                await session.load(base64.b64decode(program.state))
+                step = await session.answer(self._example(tool_id, context))
+                while isinstance(step, Asked) and len(listed) < _MOST_LISTED and copy.calls < self._limits.calls:
+                    copy.calls += 1
+                    try:
+                        if step.name == "tool":
+                            tool_id, args = _arguments(step)
+                            dry = await self._runtime.execute(tool_id, args, context, dry_run=True)
+                            asks = isinstance(dry, DryRun) and dry.approval is not None
+                            if not asks and self._runtime.may_write(tool_id, context):
+                                break
+                        step = await self._answered(copy, context, session, step, ahead=True)
+                    except _Waits as waits:
+                        if id := str((waits.need.details or {}).get("id", "")):
+                            listed.append(id)
+                        step = await session.answer(self._example(tool_id, context))
+        return listed
+
+    def _example(self, tool_id: str, context: CallContext) -> Any:
+        """What a copy gets of a call that was not made."""
+        with suppress(GatewayError):
+            return example_of(self._runtime.find(tool_id, context))
+        return None
+
+    async def _pause(self, program: KeptProgram, waits: _Waits, context: CallContext) -> ProgramAnswer:
         details = waits.need.details or {}
         kind = "login" if isinstance(waits.need, ConnectRequired) else "approval"
         program.need = {
@@ -383,6 +420,8 @@ class Programs:
             "args": dict(waits.args_shown),
             "why": waits.need.message,
         }
+        if kind == "approval" and program.need["id"] not in program.listed:
+            program.listed = [program.need["id"], *await self._preview(program, context)]
         if not await self._write(program):
             raise _lost(program)
         return self._going_on(program)
@@ -397,8 +436,11 @@ class Programs:
             text = f"The program works. {_ran(program)} Get its answer with tool_view: handle and the selector in next."
         else:
             call = f"{need['tool_id']}({', '.join(f'{key}={json_text(each)}' for key, each in need['args'].items())})"
+            more = ""
+            if (further := len(program.listed) - 1) > 0 and need["id"] == program.listed[0]:
+                more = f"{further} further calls are on the list too; the option --program approves all. "
             text = (
-                f"This program waits at its call {program.calls}: {shorten(call, _SHOWN_CHARS)}. {need['why']} "
+                f"This program waits at its call {program.calls}: {shorten(call, _SHOWN_CHARS)}. {need['why']} {more}"
                 f"{_ran(program)} It goes on by itself when that is given; wait with tool_view: handle and the "
                 "selector in next."
             )
@@ -486,6 +528,11 @@ class Programs:
         text = (await self._runtime.leave_program(trace, context, note)).envelope.summary
         details = {**where, **_counted(program)}
         return ProgramFailed(f"{text} (line {fault.line}). {_ran(program)}", path=RUN, details=details)
+
+
+async def _nothing_leaves() -> bool:
+    """The claim of calls of a copy: whatever may write stays here."""
+    return False
 
 
 _FORMS = {

@@ -237,13 +237,16 @@ class ProxyRuntime:
         self.browsing.mark_seen(item, context)
         return result
 
+    def find(self, tool_id: str, context: CallContext) -> SelectableItem:
+        """Raises HydrateFailed if no tool of this caller is named."""
+        return self._keeper.snapshot.find(tool_id, self.access, context.identity)
+
     def may_write(self, tool_id: str, context: CallContext = LOCAL_CALL) -> bool:
         """True unless it is known that this call changes nothing: also where it names no tool of this caller."""
         try:
-            item = self._keeper.snapshot.find(tool_id, self.access, context.identity)
+            return self._calls.may_write(self.find(tool_id, context))
         except HydrateFailed:
             return False
-        return self._calls.may_write(item)
 
     @overload
     async def execute(

@@ -22,7 +22,7 @@ export default function Approvals({ me }) {
     <${Loaded} data=${found}>${() => null}<//>
     ${own.length > 0 && html`<section aria-labelledby="own">
       <div class="sec"><h2 id="own">Waiting for you</h2></div>
-      <div class="asks">${own.map((ask) => html`<div class="ask" key=${ask.id}><${Ask} ask=${ask} decided=${found.again} whole /></div>`)}</div>
+      <div class="asks">${own.map((ask) => html`<div class="ask" key=${ask.id}><${Ask} ask=${ask} decided=${found.again} whole together=${own.filter((each) => each.program && each.program === ask.program && each.may_decide)} /></div>`)}</div>
     </section>`}
     ${others.length > 0 && html`<section aria-labelledby="others">
       <div class="sec"><h2 id="others">Waiting for others</h2></div>

@@ -7,7 +7,7 @@ import { go } from "../route.js";
 import { Button, Copy, Failure, Fragment, Link, Loaded, Note, Section, Table, Time, Title, clock, html, moment, ms, number, outcome, plain, plural, useLater, useLoad } from "../ui.js";
 
 const OUTCOMES = [["", "any"], ["error", "tool error"], ["failed", "failed"], ["denied", "denied"], ["invalid", "invalid"], ["approval_required", "approval required"], ["cancelled", "cancelled"], ["allowed", "allowed"]];
-const OPERATIONS = ["execute", "view", "read", "prompt", "complete", "question", "sampling", "roots", "login", "connection", "approval", "reload", "server", "accept", "key"];
+const OPERATIONS = ["execute", "view", "read", "prompt", "complete", "question", "sampling", "roots", "login", "connection", "approval", "reload", "server", "accept", "key", "run"];
 const TIMES = [["from", "From"], ["to", "Until"]];
 const TEXTS = [["q", "Any word"], ["tool", "Tool"], ["server", "Server"]];
 const OLDER = { memory: "Older ones", sql: "Older ones, from the audit database" };

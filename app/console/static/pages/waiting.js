@@ -48,7 +48,8 @@ export function Waiting({ most }) {
   </section>`;
 }
 
-export function Ask({ ask, decided, whole }) {
+// *together*: the calls of the same program that are shown beside it, itself included.
+export function Ask({ ask, decided, whole, together = [] }) {
   const [now, setNow] = useState(Date.now() / 1000);
   const [state, setState] = useState({ busy: false, told: "" });
   useEvery(1000, () => setNow(Date.now() / 1000));
@@ -64,6 +65,18 @@ export function Ask({ ask, decided, whole }) {
     } catch (error) {
       setState({ busy: false, told: plain(error.message, 300) });
     }
+  };
+  // Exactly those that are shown: what the program asks for later asks again.
+  const approveAll = async () => {
+    setState({ busy: true, told: "" });
+    try {
+      for (const each of together) await post(`approvals/${encodeURIComponent(each.id)}`, { decision: "approve" });
+      announce("Approved.");
+      setState({ busy: false, told: `Approved: ${plural(together.length, "call")}, each of them once.` });
+    } catch (error) {
+      setState({ busy: false, told: plain(error.message, 300) });
+    }
+    decided();
   };
   // Nobody decides on what is not shown.
   const cut = !whole && isMine(ask) && ask.args && isCut(ask.args);
@@ -84,6 +97,7 @@ export function Ask({ ask, decided, whole }) {
     ${cut && html`<p><a href=${href("approvals")} onClick=${followed("approvals")}>Read all of it to decide</a></p>`}
     ${ask.may_decide && !cut && left > 0 && html`<div class="btns">
       <${Button} main disabled=${state.busy} onClick=${() => decide("approve")}>Approve<//>
+      ${together.length > 1 && html`<${Button} disabled=${state.busy} onClick=${approveAll}>Approve these ${plural(together.length, "call")} of its program<//>`}
       ${ask.strange && html`<${Button} disabled=${state.busy} onClick=${() => decide("approve_for_conversation")}>Approve, and accept its destinations for this conversation<//>`}
       <${Button} disabled=${state.busy} onClick=${() => decide("deny")}>Deny<//>
     </div>`}
