@@ -1,5 +1,6 @@
 """``/console/api/approvals``: calls that wait, and the decisions of their actors (OPS-253 to OPS-258)."""
 
+import json
 from contextlib import aclosing
 from functools import partial
 from typing import Any, Literal, get_args
@@ -16,11 +17,14 @@ from wicketgate.access.identity import Identity
 from wicketgate.engine.approval_desk import NotCallers, NotOwn, NotWaiting, TooLarge, VotedBefore, may_read
 from wicketgate.engine.waiting_calls import WaitingCall
 from wicketgate.gate import Gate
+from wicketgate.gateway.kept_calls import CallUnreadable
+from wicketgate.gateway.programs import KeptProgram
 from wicketgate.ports import Door
 
 Decision = Literal["approve", "deny"]
 
 _MOST_BYTES = 1_000
+_MOST_PROGRAMS = 100
 _DECISIONS: tuple[Decision, ...] = get_args(Decision)
 _FOR_CONVERSATION = "approve_for_conversation"
 """An approval, and its destinations are fine for the rest of the conversation."""
@@ -126,6 +130,42 @@ class Decided(BaseModel):
     complete: bool
 
 
+class ProgramShown(BaseModel):
+    """*text* is the program, *ran* the calls that it has made by tool, *waits* the call that waits for a person, empty
+    if none does. *began* is in seconds since the epoch. *text* and *waits* are for the actor of the program alone."""
+
+    id: str
+    actor: str
+    status: str
+    began: float
+    calls: int
+    ran: dict[str, int]
+    text: str
+    waits: str
+
+
+class ProgramsShown(BaseModel):
+    """*programs* are those that outlived their requests and are kept, newest first; *on* is false without code mode."""
+
+    on: bool
+    programs: list[ProgramShown]
+
+
+def _program(program: KeptProgram, *, own: bool) -> ProgramShown:
+    need = program.need or {"tool_id": "", "args": {}}
+    arguments = f" {json.dumps(need['args'], ensure_ascii=False)}" if own and program.need else ""
+    return ProgramShown(
+        id=program.id,
+        actor=program.actor,
+        status=program.status,
+        began=program.began,
+        calls=program.calls,
+        ran=program.ran,
+        text=program.code if own else "",
+        waits=f"{need['tool_id']}{arguments}",
+    )
+
+
 def approvals_router(gate: Gate, feed: Feed | None) -> APIRouter:
     """Without *feed* no page is notified of changes."""
     router = data_router("approvals", _FAILURES)
@@ -142,6 +182,19 @@ def approvals_router(gate: Gate, feed: Feed | None) -> APIRouter:
             waiting=[_waiting(gate, call, identity) for call in waiting],
             decided=[_decided(gate, call, identity) for call in decided],
         )
+
+    @router.get("/programs", operation_id="listPrograms", response_model=ProgramsShown)
+    async def programs(request: Request) -> Response | ProgramsShown:
+        """Programs of models that outlived their requests: with `ops:read` of all actors, otherwise one's own."""
+        identity = identity_of(request)
+        if gate.programs is None:
+            return ProgramsShown(on=False, programs=[])
+        try:
+            found = await gate.programs.of_actor(None if identity.allows("ops:read") else identity.actor)
+        except CallUnreadable:
+            return refuse(503, "unavailable", "The store of programs cannot be reached")
+        shown = [_program(each, own=each.actor == identity.actor) for each in found[:_MOST_PROGRAMS]]
+        return ProgramsShown(on=True, programs=shown)
 
     @router.post(
         "/approvals/{id}",

@@ -8,6 +8,7 @@ from playwright.async_api import Browser, Dialog, Page, Route, expect
 
 from tests.console.browser import Tab
 from tests.console.gate import READER, Fleet, fleet
+from tests.e2e.test_programs_after_a_kill import call
 from tests.support.requirement import requirement
 
 
@@ -189,3 +190,22 @@ async def test_spending_is_not_for_readers_without_the_right(tab: Tab) -> None:
     page = await tab.open("gate", key=READER)
     await expect(page.get_by_role("link", name="Calls")).to_be_visible()
     await expect(page.get_by_role("link", name="Spending")).to_have_count(0)
+
+
+@requirement("EXEC-150", "EXEC-151")
+async def test_programs_are_shown_with_their_text_and_one_click_approves_the_calls_that_are_shown(
+    browser: Browser, tmp_path: Path
+) -> None:
+    code = '[tool("shop:refund_order", order_id=each) for each in ("ord_0001", "ord_0002")]'
+    async with fleet(tmp_path, code_mode={"enabled": True}) as gate:
+        assert (await call(gate.http, "tool_run", code=code))["status"] == "waiting"
+        assert (await gate.get("programs", READER))["programs"] == []
+        tab = Tab(browser, gate.url)
+        page = await tab.open("approvals")
+        programs = page.get_by_role("region", name="Programs")
+        await programs.locator("summary").click()
+        await expect(programs).to_contain_text(code)
+        await page.get_by_role("button", name="Approve these 2 calls of its program").first.click()
+        await expect(programs).to_contain_text("ended")
+        await expect(page.get_by_text("Nothing waits for an approval")).to_be_visible()
+        assert await tab.close(None) == []

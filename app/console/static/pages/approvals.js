@@ -1,7 +1,8 @@
 // What waits for an approval, with all of its arguments, and what was decided last.
 
+import { get } from "../api.js";
 import { useLive } from "../live.js";
-import { Figures, Fragment, Loaded, Note, Table, Title, clock, html, lasting, moment, number, plain, plural } from "../ui.js";
+import { Figures, Fragment, Loaded, Note, Pre, Table, Title, clock, html, lasting, moment, number, plain, plural, useLoad } from "../ui.js";
 import { Arguments, Ask, isMine, useApprovals } from "./waiting.js";
 
 export default function Approvals({ me }) {
@@ -32,11 +33,28 @@ export default function Approvals({ me }) {
         html`<span title=${moment(ask.asked_at)}>${clock(ask.asked_at)}</span>`, lasting(now - ask.asked_at), lasting(ask.expires_at - now),
       ]])} />
     </section>`}
+    <${Programs} />
     <section aria-labelledby="decided">
       <div class="sec"><h2 id="decided">Decided</h2></div>
       ${!found.value ? null : decided.length ? html`<${Decided} decided=${decided} />` : html`<p class="empty">None lately. The audit keeps all decisions, without the arguments.</p>`}
     </section>
   <//>`;
+}
+
+// Programs of models that outlived their requests: their text, what they have called, and the call that waits.
+function Programs() {
+  const found = useLoad((signal) => get("programs", { signal }), []);
+  useLive((event) => (event === "approval" || event === "call" || event === "gap") && found.value?.on && found.again());
+  if (!found.value?.programs.length) return null;
+  return html`<section aria-labelledby="programs">
+    <div class="sec"><h2 id="programs">Programs</h2></div>
+    <${Table} columns=${["Program", "For", "State", "Calls", "Waits for", "Began"]} rows=${found.value.programs.map((each) => [each.id, [
+      each.text ? html`<details><summary>${plain(each.id, 40)}</summary><${Pre} label=${`Program ${each.id}`}>${plain(each.text, 20000)}<//></details>` : plain(each.id, 40),
+      plain(each.actor, 80), plain(each.status, 20),
+      plain(Object.entries(each.ran).map(([tool, times]) => `${tool} (${times})`).join(", ") || "none", 300),
+      plain(each.waits, 300) || "–", html`<span title=${moment(each.began)}>${clock(each.began)}</span>`,
+    ]])} />
+  </section>`;
 }
 
 const needs = (ask) => {
