@@ -12,7 +12,9 @@ from typing import Any, Literal
 
 PACKAGE = "pydantic_monty"
 INSTALL = "code_mode needs an interpreter for programs, which is not installed: pip install 'wicketgate[code]'"
-MAX_PRINTED = 65_536
+MAX_PRINTED = 1_048_576
+"""A program that prints more ends as one that needs too much memory. A callback for what is printed would be called
+during the end of the process too, which aborts it."""
 _FIRST = "ToolError = RuntimeError"
 
 Kind = Literal["invalid", "failed", "seconds", "memory", "lost"]
@@ -51,14 +53,19 @@ class Session:
         self._session = session
         self._package = package
         self._at: Any = None
-        self.printed = printed
+        self._before = printed
+        self._prints = package.CollectString(MAX_PRINTED)
+
+    @property
+    def printed(self) -> str:
+        return self._before + str(self._prints.output)
 
     async def start(self, code: str) -> Asked | Ended:
         await self._session.feed_run(_FIRST)
-        return await self._step(self._session.feed_start(code, print_callback=self._print))
+        return await self._step(self._session.feed_start(code, print_callback=self._prints))
 
     async def load(self, state: bytes) -> Asked | Ended:
-        return await self._step(self._session.load_snapshot(state, print_callback=self._print))
+        return await self._step(self._session.load_snapshot(state, print_callback=self._prints))
 
     async def answer(self, value: Any) -> Asked | Ended:
         return await self._step(self._at.resume({"return_value": value}))
@@ -80,9 +87,6 @@ class Session:
         """The program as it waits now, to be loaded by any process with the same format. It is not authenticated."""
         state: bytes = self._at.dump()
         return state
-
-    def _print(self, stream: str, text: str) -> None:
-        self.printed += text[: MAX_PRINTED - len(self.printed)]
 
     async def _step(self, work: Any) -> Asked | Ended:
         try:

@@ -96,7 +96,7 @@ HOSTILE: Mapping[str, tuple[str, Any]] = {
     "wide format": ('"{:>1000000000}".format(1)', "memory"),
     "digits": ("str(7**200000)[:5]", "PROGRAM_FAILED: "),
     "sort": ("sorted(range(10**7))", "memory"),
-    "print": ('while True:\n    print("x"*10000)', "seconds"),
+    "print": ('while True:\n    print("x"*10000)', "memory"),
     "environment": ("import os\nos.environ", "PROGRAM_FAILED: RuntimeError"),
     "sleep": ("import time\ntime.sleep(30)\n1", 1),
     "deep JSON": ('import json\njson.loads("["*100000)', "PROGRAM_FAILED: json.JSONDecodeError"),
