@@ -24,6 +24,7 @@ from wicketgate.catalog.selectable import SelectableItem
 from wicketgate.catalog.signature import example_of, shape_of
 from wicketgate.errors import (
     ApprovalRequired,
+    ArgsInvalid,
     ConnectRequired,
     Forbidden,
     GatewayError,
@@ -60,6 +61,8 @@ _SHOWN_CHARS = 300
 _MOST_RAN = 20
 _MOST_SHAPES = 1_000
 _MOST_LISTED = 40
+_MOST_STATE_BYTES = 8 * 1024 * 1024
+_MOST_CODE_CHARS = 65_536
 _PREVIEW_S = 10.0
 _LIMITS = {
     "seconds": "It computed for too long; let tools filter, or return less.",
@@ -123,7 +126,9 @@ class ProgramStore(Protocol):
 
     async def get(self, actor: str, id: str) -> KeptProgram | None: ...
 
-    async def all(self, actor: str | None = None) -> Sequence[KeptProgram]: ...
+    async def all(self, actor: str | None = None) -> Sequence[KeptProgram]:
+        """Returns the programs without their *state*."""
+        ...
 
     def on_lost(self, outcome: Callable[[KeptProgram], dict[str, Any]]) -> None: ...
 
@@ -194,7 +199,9 @@ class Programs:
         return {"programs": len(ended)}
 
     async def run(self, code: str, context: CallContext) -> ProgramAnswer:
-        """Raises the PROGRAM errors, and those that fail every call."""
+        """Raises ArgsInvalid, the PROGRAM errors, and those that fail every call."""
+        if len(code) > _MOST_CODE_CHARS:
+            raise ArgsInvalid(f"code has at most {_MOST_CODE_CHARS:,} characters.", path=RUN)
         if context.claim is not None and not await context.claim():
             raise UpstreamLost(CLAIMED, path=RUN)
         program = KeptProgram(self._new_id(), code, _caller(context), self._now())
@@ -359,7 +366,9 @@ class Programs:
             await self._runtime.browsing.prepare_call(name, context)
             result = await self._runtime.call(name, args, context)
         except (ApprovalRequired, ConnectRequired) as need:
-            program.state = base64.b64encode(session.state()).decode()
+            if len(state := session.state()) > _MOST_STATE_BYTES:
+                raise _limit("memory", program) from None
+            program.state = base64.b64encode(state).decode()
             raise _Waits(need, name, args) from None
         except (OutOfOrder, ProgramLost, CallUnreadable):
             raise
@@ -473,7 +482,10 @@ class Programs:
                 return
         except GatewayError:
             return  # what it waits for cannot be read at the moment
-        caller = program.caller
+        whole = await self._store.get(program.actor, program.id)
+        if whole is None or whole.version != program.version:
+            return
+        program, caller = whole, whole.caller
         identity = Identity.of_row(caller["identity"])
         state = base64.b64decode(program.state)
         program.need, program.state = None, ""

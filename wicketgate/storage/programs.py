@@ -5,7 +5,7 @@ import json
 import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 from wicketgate.access.seal import Seal
@@ -33,6 +33,7 @@ log = logging.getLogger("wicketgate.programs")
 _KIND = Kind("program", most_bytes=256 * 1024 * 1024, owner_bytes=64 * 1024 * 1024, gives="row", listed=True)
 _TOPIC = "approvals"
 """That of the list of approvals: a program looks at both."""
+_LARGE_BYTES = 65_536
 _NOT_KEPT = frozenset({"version", "writing"})
 
 
@@ -44,6 +45,7 @@ class StoredPrograms:
         self._process = process
         self._seal = seal
         self._outcome: Callable[[KeptProgram], dict[str, Any]] = lambda program: {}
+        self._known: dict[str, KeptProgram] = {}
         process.take_over(_KIND.name, self._lose)
 
     def on_lost(self, outcome: Callable[[KeptProgram], dict[str, Any]]) -> None:
@@ -71,14 +73,22 @@ class StoredPrograms:
             row = await self._store.get(_KIND, _key(actor, id))
         except StoreUnavailable:
             raise CallUnreadable from None
-        return None if row is None else self._opened(row)
+        return None if row is None else await self._open(row)
 
     async def all(self, actor: str | None = None) -> Sequence[KeptProgram]:
         try:
             rows = await self._store.of_owner(_KIND, None if actor is None else hashed(actor))
         except StoreUnavailable:
             raise CallUnreadable from None
-        return [program for row in rows if (program := self._opened(row)) is not None]
+        # A row is opened once: each process looks at all of them every few seconds.
+        known, self._known = self._known, {}
+        for row in rows:
+            former = known.get(row.key)
+            program = former if former is not None and former.version == row.version else await self._open(row)
+            if program is not None:
+                program.state = ""
+                self._known[row.key] = program
+        return [replace(program, writing=asyncio.Lock()) for program in self._known.values()]
 
     @asynccontextmanager
     async def following(self) -> AsyncIterator[Changed]:
@@ -96,12 +106,15 @@ class StoredPrograms:
             except Conflict:
                 continue  # it lives, or another process was first
             row = await self._store.get(_KIND, key)
-            if row is not None and (program := self._opened(row)) is not None:
+            if row is not None and (program := await self._open(row)) is not None:
                 program.outcome = self._outcome(program)
                 await self.write(program, row.life_s or 1.0)
 
     def _sealed(self, key: str, owner: str, kept: dict[str, Any], life_s: float) -> bytes:
         return self._seal.seal(f"program {key}", owner, json.dumps(kept), life_s).encode()
+
+    async def _open(self, row: Row) -> KeptProgram | None:
+        return await asyncio.to_thread(self._opened, row) if len(row.data) > _LARGE_BYTES else self._opened(row)
 
     def _opened(self, row: Row) -> KeptProgram | None:
         """Returns None for a row that no key opens: it was changed, or is another's."""
