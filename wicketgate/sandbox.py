@@ -125,7 +125,13 @@ class Interpreter:
         if self._pool is None:
             self._pool = package.AsyncMonty(min_processes=1, max_processes=self._workers, max_checkouts_per_worker=100)
             await self._open.enter_async_context(self._pool)
-        async with self._pool.checkout(limits=self._limits, os_policy={"sleep": "zero"}) as session:
+        async with AsyncExitStack() as stack:
+            try:
+                session = await stack.enter_async_context(
+                    self._pool.checkout(limits=self._limits, os_policy={"sleep": "zero"})
+                )
+            except package.MontyError as error:
+                raise _fault(error, package) from None
             yield Session(session, package, printed)
 
     async def aclose(self) -> None:

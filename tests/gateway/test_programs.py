@@ -2,14 +2,18 @@
 
 import asyncio
 import json
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.support.process import children
 from tests.support.requirement import requirement
 from wicketgate.access.identity import Identity
 from wicketgate.catalog.selectable import mcp_tool_to_selectable
@@ -145,6 +149,29 @@ async def test_hostile_programs_end_at_their_limits_and_others_are_served_in_the
         else:
             shown = ends[name].shown
             assert shown.startswith(wanted) if isinstance(wanted, str) else json.loads(shown) == wanted, (name, body)
+
+
+@requirement("EXEC-143", "EXEC-147")
+async def test_a_worker_has_no_environment_and_its_death_ends_its_program_alone() -> None:
+    shop, seen = Shop(), []
+
+    @shop.registry.tool
+    def kill() -> str:
+        """Kill the worker."""
+        for pid in children(os.getpid()):
+            if b"monty" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                seen.append(Path(f"/proc/{pid}/environ").read_bytes())
+                os.kill(pid, signal.SIGKILL)
+        return "killed"
+
+    async with gate_of(shop) as gate:
+        lost = await run(gate, 'tool("local:rows")\ntool("local:kill")')
+        assert (lost.structured["error"], lost.structured["details"]) == (
+            "PROGRAM_LOST",
+            {"ran": {"local:rows": 1, "local:kill": 1}},
+        )
+        assert (await run(gate, "1 + 1")).shown == "2"
+    assert seen and set(seen) == {b""}
 
 
 @requirement("EXEC-142", "EXEC-145")
