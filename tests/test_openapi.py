@@ -60,6 +60,7 @@ async def test_the_console_has_a_document_of_its_own_where_it_is_served() -> Non
     assert not public["paths"].keys() & console["paths"].keys()
     assert [path for path in public["paths"] if path.startswith("/console/")] == [
         "/console/api/approvals",
+        "/console/api/programs",
         "/console/api/approvals/{id}",
         "/console/api/spending",
     ]
