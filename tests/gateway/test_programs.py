@@ -26,6 +26,14 @@ from wicketgate.tokens import shipped_token_counter
 from wicketgate.tools import ToolFailed, ToolRegistry
 
 ANN = CallContext(Identity("ann", ("*",)), "trace", "session", door="mcp")
+NOT_ANN = [
+    CallContext(identity, "trace", "session", door="mcp")
+    for identity in (
+        Identity("bob", ("*",)),
+        Identity("ann", ("tools:local:rows",)),  # another key of hers, which may do less
+        Identity("ann", ("*",), gate="desk"),
+    )
+]
 CODE: Mapping[str, Any] = {"code_mode": {"enabled": True, "seconds": 1, "memory": 32 * 1024 * 1024, "calls": 50}}
 
 
@@ -187,9 +195,9 @@ async def test_a_program_gets_whole_values_and_a_large_answer_is_kept() -> None:
         handle = large.structured["artifacts"][0]["handle"]
         view = await gate.surface.call("tool_view", {"handle": handle, "selector": {"type": "head", "chars": 9}}, ANN)
         assert view.structured["content"] == '[{"id":0,'
-        bob = CallContext(Identity("bob", ("*",)), "trace", "session", door="mcp")
-        denied = await gate.surface.call("tool_view", {"handle": handle, "selector": {"type": "head", "chars": 9}}, bob)
-        assert denied.structured["error"] == "VIEW_FAILED"
+        for other in NOT_ANN:
+            view = await gate.surface.call("tool_view", {"handle": handle, "selector": {"type": "head"}}, other)
+            assert view.structured["error"] == "VIEW_FAILED"
 
 
 @requirement("EXEC-144")
@@ -249,8 +257,8 @@ async def test_a_program_waits_for_each_approval_and_goes_on_by_itself_without_r
         assert first.structured["status"] == "waiting"
         assert 'local:send(to="a")' in first.structured["summary"]
         handle = first.structured["handle"]
-        bob = CallContext(Identity("bob", ("*",)), "trace", "session", door="mcp")
-        assert (await wait(gate, handle, bob)).structured["error"] == "VIEW_FAILED"
+        for other in NOT_ANN:
+            assert (await wait(gate, handle, other)).structured["error"] == "VIEW_FAILED"
         for to in ("a", "b sent"):
             waiting, _ = await gate.approvals.lists(ANN.identity, everything=False)
             chosen = next(call for call in waiting if call.args == {"to": to})

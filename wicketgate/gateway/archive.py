@@ -2,6 +2,8 @@
 EXEC-29)."""
 
 import asyncio
+import hashlib
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -134,6 +136,15 @@ async def part_of(data: bytes, media_type: str, selector: object, handle: str) -
     except ViewFailed as error:
         error.path = handle
         raise
+
+
+def owner_of(handle: str, identity: Identity) -> str:
+    """Returns the owner under which the artifact of *handle* is kept for *identity*: its actor. The answer of a program
+    is made of any tools of its caller, so it is for callers with the same rights (EXEC-145)."""
+    if handle_parts(handle)[1] != PROGRAM.id:
+        return identity.actor
+    rights = json.dumps([sorted(identity.permissions), sorted(identity.roles), identity.gate])
+    return f"{identity.actor} {hashlib.sha256(rights.encode()).hexdigest()[:24]}"
 
 
 def whole_handle(snapshot: Snapshot, access: AccessPolicy, handle: str, identity: Identity) -> str:

@@ -37,7 +37,7 @@ from wicketgate.errors import (
     UpstreamLost,
     ViewFailed,
 )
-from wicketgate.gateway.archive import PROGRAM_HANDLE
+from wicketgate.gateway.archive import PROGRAM, PROGRAM_HANDLE, owner_of
 from wicketgate.gateway.audited_call import AuditedCall
 from wicketgate.gateway.calls import CLAIMED, DryRun
 from wicketgate.gateway.kept_calls import CallUnreadable, Changed, plain, raised
@@ -231,7 +231,7 @@ class Programs:
         async with self._store.following() as changed:
             while True:
                 program = await self._store.get(actor, id)
-                if program is None or not self._may_view(program, context.identity):
+                if program is None or not _may_view(program, context.identity):
                     raise no_such_program(id)
                 if program.outcome is not None:
                     return _answer_of(program.outcome)
@@ -243,10 +243,6 @@ class Programs:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(left_s):
                         await changed.wait()
-
-    def _may_view(self, program: KeptProgram, identity: Identity) -> bool:
-        """A virtual gate has only the programs that came through it."""
-        return Identity.of_row(program.caller["identity"]).gate == identity.gate
 
     async def of_actor(self, actor: str | None) -> Sequence[KeptProgram]:
         """The programs that run, wait, or have ended and are kept; newest first."""
@@ -540,6 +536,13 @@ class Programs:
         text = (await self._runtime.leave_program(trace, context, note)).envelope.summary
         details = {**where, **_counted(program)}
         return ProgramFailed(f"{text} (line {fault.line}). {_ran(program)}", path=RUN, details=details)
+
+
+def _may_view(program: KeptProgram, identity: Identity) -> bool:
+    """True for a caller of the same rights, through the same virtual gate: what the answer is made of is not known."""
+    kept = Identity.of_row(program.caller["identity"])
+    handle = f"{PROGRAM_HANDLE}:{PROGRAM.id}:"
+    return owner_of(handle, kept) == owner_of(handle, identity)
 
 
 async def _nothing_leaves() -> bool:

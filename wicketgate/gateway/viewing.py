@@ -15,6 +15,7 @@ from wicketgate.gateway.archive import (
     names_in,
     no_such_artifact,
     no_such_call,
+    owner_of,
     whole_handle,
 )
 from wicketgate.gateway.audited_call import Audit, AuditedCall
@@ -63,7 +64,7 @@ class Viewing:
             whole = await self._viewable(handle, context, note)
             if whole is None:
                 raise no_such_artifact(handle)
-            return await self._archive.view(whole, selector, context.identity.actor)
+            return await self._archive.view(whole, selector, owner_of(whole, context.identity))
 
     @asynccontextmanager
     async def watching(self, handle: str, context: CallContext) -> AsyncIterator[RunningCall[Execution] | FollowedCall]:
