@@ -13,6 +13,8 @@ from tests.support.requirement import requirement
 from wicketgate.config import secret_references
 from wicketgate.config.settings_file import load_settings, settings_from
 from wicketgate.errors import ConfigError
+from wicketgate.gate import Gate
+from wicketgate.gateway.archive import Execution
 
 SECRET = "s3cr3t-of-the-vault"
 
@@ -69,6 +71,20 @@ def test_it_is_masked_by_its_value_and_fetched_once_for_each_reading(tmp_path: P
         assert counted.read_text() == "x\n" * times
     config.write_text(config.read_text().replace("plainword", "another"))
     assert "another" in [*load_settings(config, {}).secrets()]
+
+
+@requirement("OPS-570")
+async def test_what_a_reference_gave_is_masked_in_the_results_of_every_server(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("correct-horse-battery")
+    (tmp_path / "told.py").write_text("def told() -> str:\n    return 'it is correct-horse-battery, as ever'\n")
+    config = tmp_path / "wicketgate.yaml"
+    bearer = f'headers: {{Authorization: "Bearer ${{file:{tmp_path}/secret}}"}}'
+    other = f'{{name: a, url: "http://127.0.0.1:1/mcp", {bearer}}}'
+    config.write_text(f'upstreams:\n- {other}\n- {{name: b, python: "told:told", cwd: "{tmp_path}"}}\n')
+    async with Gate(load_settings(config, {})) as gate:
+        execution = await gate.runtime.execute("b:told", {})
+    assert isinstance(execution, Execution)
+    assert "it is [redacted], as ever" in execution.page
 
 
 @requirement("OPS-570")

@@ -446,10 +446,15 @@ class UpstreamSettings(Section):
         yield from (value for value, name in self._of_variables.items() if not is_secret_name(name))
 
     def take_variables(self, variables: Mapping[str, str]) -> None:
-        """Takes those of *variables*, names by value, that this upstream is given and that may be secret (OPS-423)."""
+        """Takes those of *variables*, names by value, that this upstream is given and that may be secret (OPS-423), and
+        what references of any place gave (OPS-570)."""
         given = (each for values in (self.env, self.headers, self.query) for each in revealed(values).values())
         texts = "\n".join((self.url, self.openapi, self.base_url, *self.command, *given))
-        found = (each for each in variables.items() if each[0] in texts and not _is_plain(each[1], each[0]))
+        found = (
+            (value, name)
+            for value, name in variables.items()
+            if ":" in name or (value in texts and not _is_plain(name, value))  # a reference, or a variable
+        )
         self._of_variables = dict(found)
 
     @property
