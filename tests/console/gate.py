@@ -38,6 +38,7 @@ def settings(folder: Path) -> dict[str, Any]:
         "upstreams": [*servers, {"name": "broken", "command": [sys.executable, "-ISE", "-c", FAILS]}],
         "pins": {"file": str(folder / "wicketgate.lock")},
         "access": [
+            {"match": "shop:get_order", "when": "args.order_id == 'ord_denied'", "effect": "deny"},
             {"match": "shop:refund_order", "approval": "always"},
             {"match": "shop:cancel_order", "approval": {"by": "role:lead"}},
         ],

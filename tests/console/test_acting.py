@@ -69,7 +69,7 @@ async def test_who_may_is_asked_for_a_caller_without_a_key_here(tab: Tab, gate: 
     assert "actor=corp" in page.url
 
 
-@requirement("OPS-563")
+@requirement("OPS-563", "OPS-587")
 async def test_calls_are_filtered_by_time_exported_and_shown_as_one_run(tab: Tab, gate: Fleet) -> None:
     for text in ("=1", "two"):
         await gate.http.post("/operations/call", json={"operation": "/shop/get_order", "input": {"order_id": text}})
@@ -89,6 +89,18 @@ async def test_calls_are_filtered_by_time_exported_and_shown_as_one_run(tab: Tab
     await page.locator(".log tbody a").first.click()
     await page.get_by_role("link", name="all of this request, in order").click()
     await expect(page.get_by_role("heading", name=re.compile("of this request, in order"))).to_be_visible()
+    await expect(page.get_by_label("Any word")).to_have_value(re.compile("req_"))
+    await expect(page.get_by_label("From")).to_have_value("")
+
+
+@requirement("OPS-587")
+async def test_a_denied_call_leads_to_the_rules_that_denied_it(tab: Tab, gate: Fleet) -> None:
+    body = {"operation": "/shop/get_order", "input": {"order_id": "ord_denied"}}
+    assert "FORBIDDEN" in (await gate.http.post("/operations/call", json=body)).text
+    page = await tab.open("calls?outcome=denied")
+    await page.locator(".log tbody a").first.click()
+    await page.get_by_role("link", name="the rules of this tool for this key").click()
+    await expect(page.get_by_text("args.order_id == 'ord_denied'").first).to_be_visible()
 
 
 @requirement("OPS-564")

@@ -23,6 +23,8 @@ const searchOf = ({ order, from, to, ...filters }) => {
 };
 const days = (at) => new Date(at * 1000).toDateString() === new Date().toDateString();
 
+const given = (filters) => Object.fromEntries(Object.entries(filters).filter(([, value]) => value).sort());
+
 export default function Calls({ query, me }) {
   const { id, ...filters } = query;
   const [typed, setTyped] = useState(filters);
@@ -32,6 +34,11 @@ export default function Calls({ query, me }) {
     if (first.current) first.current = false;
     else go("calls", { ...JSON.parse(settled), id }, { replace: true });
   }, [settled]);
+  // A link may have changed what is looked for.
+  const linked = JSON.stringify(given(filters));
+  useEffect(() => {
+    if (linked !== JSON.stringify(given(JSON.parse(settled)))) setTyped(filters);
+  }, [linked]);
   const change = (name) => (event) => setTyped({ ...typed, [name]: event.currentTarget.value });
   const cleared = () => setTyped({});
   const search = searchOf(filters);
@@ -47,7 +54,7 @@ export default function Calls({ query, me }) {
     </form>
     <div class=${id ? "two calls" : "calls"}>
       <${List} search=${search} filters=${filters} id=${id} me=${me} key=${search} />
-      ${id && html`<${Whole} id=${id} filters=${filters} key=${id} />`}
+      ${id && html`<${Whole} id=${id} filters=${filters} me=${me} key=${id} />`}
     </div>
   <//>`;
 }
@@ -131,12 +138,13 @@ function Export({ search }) {
   return html`<${Fragment}><button class="lnk" type="button" disabled=${state.busy} onClick=${save}>Export as CSV</button><${Failure} error=${state.error} /><//>`;
 }
 
-function Whole({ id, filters }) {
+function Whole({ id, filters, me }) {
   const data = useLoad((signal) => get(`calls/${encodeURIComponent(id)}`, { signal }), [id]);
   return html`<section class="detail" aria-label="One call"><div class="close"><${Link} page="calls" query=${filters}>Close<//></div><${Loaded} data=${data}>${({ records, times, unread }) => {
     const call = records.findLast((each) => each.phase === "end" && each.duration_ms) || records[records.length - 1];
     const facts = [
       ["Outcome", html`<span class=${outcome(call)[1]}>${outcome(call)[0]}</span>${call.code && html` <code>${plain(call.code, 60)}</code>`}${call.cached ? ", from the cache" : ""}`],
+      ["Why", call.outcome === "denied" && me.may.read && call.name ? html`<${Link} page="tools" query=${{ id: call.tool_id, tab: "who", key: call.key_id }}>the rules of this tool for this key<//>` : call.tool === "error" && "The server's own words went to the caller, and are not kept."],
       ["Told", call.detail && plain(call.detail, 500)],
       ["Legs", call.operation === "execute" && html`reached <b>${call.transport}</b>, answered <b>${call.protocol}</b>, result <b>${call.tool}</b>`],
       ["Server", call.server && html`<${Link} page="servers" query=${{ name: call.server }}>${plain(call.server, 80)}<//>`],

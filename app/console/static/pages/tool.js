@@ -57,11 +57,13 @@ export function Tool({ id, query, me, found }) {
 const PINS = { none: "not pinned", accepted: "as it was accepted", new: "in use, never accepted", suspicious: "suspicious" };
 const up = (path) => path.slice(0, path.lastIndexOf("/")) || "/";
 
-// Where the list makes room for the tool, the reader is taken along.
+// Where the list makes room for the tool, or is longer than the page, the reader is taken along.
 function Name({ name, opened }) {
   const head = useRef(null);
   useEffect(() => {
-    if (opened && !document.querySelector(".tl .list")?.offsetParent) head.current.focus();
+    if (!opened) return;
+    if (!document.querySelector(".tl .list")?.offsetParent) head.current.focus();
+    else if (head.current.getBoundingClientRect().top < 0) head.current.scrollIntoView();
   }, [opened]);
   return html`<h2 class="name" id="toolname" tabindex="-1" ref=${head}>${plain(name, 200)}</h2>`;
 }
