@@ -10,6 +10,7 @@ import pytest
 
 from tests.support.requirement import requirement
 from wicketgate.access.identity import Identity
+from wicketgate.fleet.breaker import BreakerPolicy
 from wicketgate.gate import Gate
 from wicketgate.ports import CallContext
 from wicketgate.tools import ToolFailed, ToolRegistry
@@ -72,8 +73,8 @@ POLICIES: Mapping[str, tuple[Mapping[str, Any], list[tuple[str, Mapping[str, Any
     "a quota of the tool": ({"quota": {"per_tool": {"shop:read": 1}}}, [("read", {}), ("read", {})], EVERYTHING),
     "a deadline": ({"upstreams": [{**UPSTREAM, "timeout_s": 0.1}]}, [("hang", {})], EVERYTHING),
     "a breaker": (
-        {"upstreams": [{**UPSTREAM, "timeout_s": 0.1, "breaker": {"failures": 1}}]},
-        [("hang", {}), ("read", {})],
+        {"upstreams": [{**UPSTREAM, "timeout_s": 0.1}]},
+        [*(("hang", {}) for _ in range(BreakerPolicy().failures)), ("read", {})],
         EVERYTHING,
     ),
     "a cache": (

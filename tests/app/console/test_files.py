@@ -15,7 +15,7 @@ from app.main import create_app
 from tests.support.requirement import requirement
 from wicketgate.config.settings import Settings
 
-_MOST_BYTES = 300 * 1024
+_MOST_BYTES = 320 * 1024
 
 
 @pytest.fixture(scope="module")
