@@ -123,7 +123,9 @@ def _shown(found: FoundServer, path: Path, *, isolated: bool) -> Iterator[str]:
     yield bounded_line(f"{found.origin} {found.version}: {found.description or 'no description'}")
     if "command" in settings:
         yield f"  Starts   {printable(shlex.join(settings['command']))}"
-        yield f"  Sandbox  {'its own files, the network' if isolated else 'none: it may do what you may do'}"
+        opened = [word for word in settings["command"] if word.startswith(("/", "${"))]
+        reach = ", ".join(("its own files", "the network", *(f"to read {word}, if it is a path" for word in opened)))
+        yield f"  Sandbox  {printable(reach) if isolated else 'none: it may do what you may do'}"
     else:
         yield f"  Calls    {printable(settings['url'])}"
     for key, value in {**settings.get("env", {}), **settings.get("headers", {})}.items():
@@ -136,7 +138,8 @@ def _shown(found: FoundServer, path: Path, *, isolated: bool) -> Iterator[str]:
 def with_upstream(text: str, found: FoundServer, digest: str, path: Path) -> str:
     """Puts the upstream behind those in *text*, and changes nothing else. Raises ConfigError."""
     before = _read(text, path)
-    if any(each.get("name") == found.settings["name"] for each in before["upstreams"] if isinstance(each, Mapping)):
+    names = [each.get("name") for each in before["upstreams"] if isinstance(each, Mapping)]
+    if found.settings["name"] in (*names, *(before.get("mcpServers") or ())):
         raise ConfigError(f"{path} has an upstream {found.settings['name']} already; --as gives this one another name")
     lines = [
         f"# {bounded_line(found.origin)} {found.version}, server.json sha256 {digest}",

@@ -29,9 +29,15 @@ _IDENTIFIERS = {
     "oci": re.compile(r"[a-z0-9][a-z0-9._/:-]*(?:@sha256:[0-9a-f]{64})?"),
 }
 _VERSION = re.compile(r"[0-9][A-Za-z0-9.+_-]*")
+_NPM_VERSION = re.compile(r"[0-9]+\.[0-9]+\.[0-9]+(?:[-+][A-Za-z0-9.+-]+)?")
+"""Others are ranges."""
 _TAG = re.compile(r"[^/]:(?!latest$)[A-Za-z0-9_][A-Za-z0-9._-]*$")
 _OPTION = re.compile(r"--?[A-Za-z0-9][A-Za-z0-9._-]*")
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_OF_RUNNERS = re.compile(
+    r"(?:npm_|node_|uv_|pip_|python|docker_|ld_|dyld_|bash).*|path|home|env|shell|tmpdir|.*_proxy", re.IGNORECASE
+)
+"""Variables that the programs that start servers read too: from where they load, and what they run."""
 _HEADER_NAME = re.compile(r"[A-Za-z0-9-]+")
 _USUAL = frozenset({"-y", "--yes", "-i", "--interactive", "--rm"})
 """Options of the programs that start servers; they are given anyway."""
@@ -59,11 +65,14 @@ def read_server(document: object, *, name: str = "", remote: bool = False) -> Fo
     """Reads a ``server.json``, or the answer of a registry that holds one. *name*: that of the upstream. *remote*
     prefers the server at a URL to the package. Raises NotAddable."""
     whole = _object(document, "the document")
+    notes = _object(whole.get("_meta") or {}, "_meta").values()
+    if any(isinstance(each, Mapping) and each.get("status") == "deleted" for each in notes):
+        raise NotAddable("the registry has withdrawn it")
     whole = _object(whole["server"], "server") if "server" in whole else whole
     origin_name, version = _text(whole, "name"), _text(whole, "version")
-    values = _Values()
     packages, remotes = _list(whole, "packages"), _list(whole, "remotes")
     settings: dict[str, Any] = {"name": legal_name(name or origin_name.rpartition("/")[2])}
+    values = _Values(settings["name"])
     if remotes and (remote or not packages):
         settings |= _at_url(remotes, values)
     elif packages:
@@ -88,8 +97,10 @@ def read_server(document: object, *, name: str = "", remote: bool = False) -> Fo
 
 @dataclass(slots=True)
 class _Values:
-    """The values that a server wants, as texts of our configuration."""
+    """The values that a server wants, as texts of our configuration. *upstream* is in the name of each variable, so
+    that no document picks one that exists for something else."""
 
+    upstream: str
     variables: dict[str, str] = field(default_factory=dict)
     skipped: list[str] = field(default_factory=list)
 
@@ -103,7 +114,7 @@ class _Values:
         if value is None:
             self.skipped.append(name)
             return None
-        return self.filled(_plain(str(value), name), given.get("variables") or {})
+        return self.filled(_plain(_word(value, name), name), given.get("variables") or {})
 
     def filled(self, text: str, variables: object) -> str:
         """Puts a reference in place of each ``{name}`` that *variables* describe."""
@@ -118,7 +129,7 @@ class _Values:
         return filled
 
     def _reference(self, name: str, given: Mapping[str, Any]) -> str:
-        variable = name if _ENV_NAME.fullmatch(name) and name.isupper() else variable_name(name)
+        variable = variable_name(f"MCP_{self.upstream}_{_plain(name, 'a name')}")
         described = given.get("description")
         secret = "secret" if given.get("isSecret") else ""
         words = (secret, described if isinstance(described, str) else "")
@@ -128,7 +139,7 @@ class _Values:
 
 def _package(packages: Sequence[object], values: _Values) -> dict[str, Any]:
     found = [_object(each, "packages") for each in packages]
-    package = next((each for each in found if each.get("registryType") in _RUNNERS), None)
+    package = next((each for each in found if str(each.get("registryType")) in _RUNNERS), None)
     if package is None:
         kinds = ", ".join(sorted({str(each.get("registryType"))[:20] for each in found}))
         raise NotAddable(f"packages of {', '.join(_RUNNERS)} can be started, not {kinds}")
@@ -138,7 +149,7 @@ def _package(packages: Sequence[object], values: _Values) -> dict[str, Any]:
     for each in _list(package, "runtimeArguments"):
         option = _object(each, "runtimeArguments")
         wanted = option.get("name") or option.get("value")
-        if wanted not in _USUAL or (option.get("name") and option.get("value")):
+        if not isinstance(wanted, str) or wanted not in _USUAL or (option.get("name") and option.get("value")):
             raise NotAddable(f"it wants the option {str(wanted)[:60]} of {_RUNNERS[kind][0]}: add it by hand")
     env = dict(_environment(_list(package, "environmentVariables"), values))
     words = [*_RUNNERS[kind]]
@@ -155,7 +166,9 @@ def _pinned(kind: str, package: Mapping[str, Any]) -> str:
         raise NotAddable(f"not the name of a package of {kind}: {identifier[:100]}")
     if kind == "oci" and ("@sha256:" in identifier or _TAG.search(identifier)):
         return identifier
-    if not isinstance(version, str) or not _VERSION.fullmatch(version):
+    if kind == "oci" and ":" in identifier.rpartition("/")[2]:
+        raise NotAddable(f"its container {identifier} could change")
+    if not isinstance(version, str) or not (_NPM_VERSION if kind == "npm" else _VERSION).fullmatch(version):
         raise NotAddable(f"its package {identifier} has no version of its own, so that it could change: {version}")
     return f"{identifier}:{version}" if kind == "oci" else f"{identifier}@{version}"
 
@@ -166,7 +179,11 @@ def _arguments(given: Sequence[object], values: _Values) -> Iterator[str]:
         option = argument.get("name") if argument.get("type") == "named" else None
         if option is not None and not (isinstance(option, str) and _OPTION.fullmatch(option)):
             raise NotAddable(f"not the name of an option: {str(option)[:60]}")
-        flag = option is not None and not {"value", "default", "isRequired", "valueHint"} & argument.keys()
+        flag = (
+            option is not None
+            and not {"value", "default", "isRequired", "valueHint", "format", "choices", "placeholder"}
+            & argument.keys()
+        )
         value = None if flag else values.of(argument, option or str(argument.get("valueHint") or f"ARGUMENT_{number}"))
         if option is not None and (flag or value is not None):
             yield option
@@ -180,6 +197,8 @@ def _environment(given: Sequence[object], values: _Values) -> Iterator[tuple[str
         name = _text(variable, "name")
         if not _ENV_NAME.fullmatch(name):
             raise NotAddable(f"not the name of a variable: {name[:60]}")
+        if _OF_RUNNERS.fullmatch(name):
+            raise NotAddable(f"it sets {name[:60]}, which the program that starts it reads too: add it by hand")
         if (value := values.of(variable, name)) is not None:
             yield name, value
 
@@ -227,6 +246,14 @@ def _text(whole: Mapping[str, Any], key: str) -> str:
     if not isinstance(value, str) or not value:
         raise NotAddable(f"it has no {key}")
     return _plain(value, key)
+
+
+def _word(value: object, what: str) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if not isinstance(value, str | int | float):
+        raise NotAddable(f"{what[:60]} is neither a text nor a number")
+    return str(value)
 
 
 def _plain(text: str, what: str) -> str:

@@ -14,7 +14,7 @@ import yaml
 from click.testing import CliRunner, Result
 
 from app.cli import cli
-from app.commands.add import with_upstream
+from app.commands.add import _shown, with_upstream
 from app.commands.registry_entry import FoundServer, NotAddable, read_server
 from tests.support.debian import debian_program
 from tests.support.http_service import HttpService, Reply, Seen
@@ -60,7 +60,7 @@ def having(package: Mapping[str, Any], **more: Any) -> dict[str, Any]:
             having(OCI, environmentVariables=[SECRET, {"name": "UNIT", "default": "C"}, {"name": "LANG"}]),
             {
                 "command": ["docker", "run", "-i", "--rm", "-e", "API_KEY", "-e", "UNIT", OCI["identifier"]],
-                "env": {"API_KEY": "${API_KEY}", "UNIT": "C"},
+                "env": {"API_KEY": "${MCP_WEATHER_API_KEY}", "UNIT": "C"},
             },
         ),
         (
@@ -75,7 +75,18 @@ def having(package: Mapping[str, Any], **more: Any) -> dict[str, Any]:
                     {"type": "positional", "valueHint": "data-dir", "isRequired": True},
                 ],
             ),
-            {"command": ["npx", "-y", "@acme/weather@1.2.0", "--stdio", "--city", "${CITY}", "/data/x", "${DATA_DIR}"]},
+            {
+                "command": [
+                    "npx",
+                    "-y",
+                    "@acme/weather@1.2.0",
+                    "--stdio",
+                    "--city",
+                    "${MCP_WEATHER_CITY}",
+                    "/data/x",
+                    "${MCP_WEATHER_DATA_DIR}",
+                ]
+            },
         ),
         (document(remotes=[REMOTE]), {"url": REMOTE["url"]}),
         (document(remotes=[{**REMOTE, "type": "sse"}]), {"url": REMOTE["url"], "transport": "sse"}),
@@ -94,8 +105,8 @@ def having(package: Mapping[str, Any], **more: Any) -> dict[str, Any]:
                 ]
             ),
             {
-                "url": "https://weather.example/${TENANT}/mcp",
-                "headers": {"Authorization": "Bearer ${TOKEN}", "X-Key": "${X_KEY}"},
+                "url": "https://weather.example/${MCP_WEATHER_TENANT}/mcp",
+                "headers": {"Authorization": "Bearer ${MCP_WEATHER_TOKEN}", "X-Key": "${MCP_WEATHER_X_KEY}"},
             },
         ),
     ],
@@ -124,6 +135,16 @@ def _references(settings: dict[str, Any]) -> list[str]:
         (document({**NPM, "version": "latest"}), "could change"),
         (document({**NPM, "version": "^1.0.0"}), "could change"),
         (document({**NPM, "version": None}), "could change"),
+        (document({**NPM, "version": "1"}), "could change"),
+        (document({**NPM, "version": "1.x"}), "could change"),
+        (document({**OCI, "identifier": "acme/weather:latest", "version": "1.0"}), "could change"),
+        (document({**NPM, "registryType": ["npm"]}), "not"),
+        (having(NPM, runtimeArguments=[{"name": ["-y"]}]), "of npx"),
+        (having(NPM, packageArguments=[{"value": {"a": 1}}]), "neither a text nor a number"),
+        (having(NPM, environmentVariables=[{"name": "npm_config_registry", "value": "x"}]), "reads too"),
+        (having(NPM, environmentVariables=[{"name": "NODE_OPTIONS", "value": "x"}]), "reads too"),
+        (having(NPM, environmentVariables=[{"name": "LD_PRELOAD", "isRequired": True}]), "reads too"),
+        ({"server": document(NPM), "_meta": {"official": {"status": "deleted"}}}, "withdrawn"),
         (document({**OCI, "identifier": "acme/weather:latest"}), "not the name|could change"),
         (document({**OCI, "identifier": "acme/weather"}), "could change"),
         (document({**NPM, "identifier": "--eval=x"}), "not the name of a package"),
@@ -212,15 +233,20 @@ def test_it_shows_asks_and_writes_nothing_without_an_answer(folder: Path) -> Non
     refused = run("server.json")
     assert isinstance(refused.exception, ConfigError)
     assert "--yes answers" in str(refused.exception)
-    for line in ("Starts   npx -y @acme/weather@1.2.0", "Gives    API_KEY=${API_KEY}", "Without  UNIT", "none: it may"):
+    for line in (
+        "Starts   npx -y @acme/weather@1.2.0",
+        "Gives    API_KEY=${MCP_WEATHER_API_KEY}",
+        "Without  UNIT",
+        "none: it may",
+    ):
         assert line in refused.stdout
     assert not (folder / "wicketgate.yaml").exists()
     done = run("server.json", "--yes", "--as", "sky", "--no-sandbox")
     assert done.exit_code == 0, done.output
-    assert "  API_KEY  (secret: The key)" in done.stderr
+    assert "  MCP_SKY_API_KEY  (secret: The key)" in done.stderr
     written = yaml.safe_load((folder / "wicketgate.yaml").read_text())
     command = ["npx", "-y", "@acme/weather@1.2.0"]
-    assert written == {"upstreams": [{"name": "sky", "command": command, "env": {"API_KEY": "${API_KEY}"}}]}
+    assert written == {"upstreams": [{"name": "sky", "command": command, "env": {"API_KEY": "${MCP_SKY_API_KEY}"}}]}
 
 
 @requirement("OPS-581", "OPS-582")
@@ -273,3 +299,18 @@ async def test_what_was_added_answers_and_is_isolated_where_that_works(
     async with asyncio.timeout(BOUND_S), Gate(Settings.load("wicketgate.yaml")) as gate:
         called = await gate.runtime.execute("weather:get_current_time", {"timezone": "UTC"})
         assert "UTC" in str(called)
+
+
+@requirement("OPS-583", "OPS-584")
+def test_what_a_stranger_names_is_shown_where_the_sandbox_opens_it(tmp_path: Path) -> None:
+    home = {"valueHint": "home", "isRequired": True}
+    found = read_server(having(NPM, packageArguments=[{"value": "/root"}, home, {"value": True}]))
+    assert found.settings["command"][3:] == ["/root", "${MCP_WEATHER_HOME}", "true"]
+    shown = "\n".join(_shown(found, tmp_path / "wicketgate.yaml", isolated=True))
+    assert "its own files, the network, to read /root, if it is a path, to read ${MCP_WEATHER_HOME}" in shown
+
+
+@requirement("OPS-581")
+def test_a_name_that_a_client_file_has_already_is_taken(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="has an upstream weather already"):
+        with_upstream("mcpServers: {weather: {command: x}}\n", read_server(document(NPM)), "0", tmp_path)

@@ -128,7 +128,8 @@ def _outermost(binds: Mapping[str, str]) -> dict[str, str]:
 
 def _own_files(program: str, command: Sequence[str]) -> Iterator[str]:
     """Yields the program with what it runs in, and the files and folders that its command names in full."""
-    named = [each for each in command[1:] if each.startswith("/") and each.strip("/") and os.path.exists(each)]  # noqa: PTH110 A name may be too long.
+    paths = (each for each in command[1:] if each.startswith("/") and os.path.normpath(each).strip("/"))
+    named = [each for each in paths if os.path.exists(each)]  # noqa: PTH110 A name may be too long.
     for path in (program, *named):
         yield from _names(path)
     for each in _names(program):
