@@ -78,6 +78,7 @@ async def test_a_call_that_runs_keeps_it_awake(tmp_path: Path) -> None:
     sleeper = Sleeper(tmp_path)
     async with supervised(sleeper.upstream) as changes:
         await change(changes)
+        await sleeper.upstream.list_tools()
         running = asyncio.create_task(call(sleeper.upstream, "sleep", timeout_s=60))
         await asyncio.wait([running], timeout=5 * IDLE_S)
         assert not running.done()
@@ -136,3 +137,46 @@ async def test_the_end_of_the_gate_does_not_wait_for_a_server_that_sleeps(tmp_pa
     async with asyncio.timeout(BOUND_S):
         async with asleep(tmp_path):
             pass
+
+
+@requirement("UP-294")
+async def test_it_does_not_sleep_before_its_tools_were_read(tmp_path: Path) -> None:
+    sleeper = Sleeper(tmp_path)
+    async with supervised(sleeper.upstream) as changes:
+        await change(changes)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(5 * IDLE_S):
+                await sleeper.until("asleep")
+        await sleeper.upstream.list_tools()
+        await sleeper.until("asleep")
+
+
+@requirement("UP-295")
+@pytest.mark.parametrize("spoiled", ['"tools/list" if False', '"tools/lost"'])
+async def test_a_server_that_no_longer_lists_its_tools_wakes_and_none_of_them_is_called(
+    tmp_path: Path, spoiled: str
+) -> None:
+    async with asleep(tmp_path) as (sleeper, _, _):
+        sleeper.file.write_text(SOURCE.replace('case "tools/list"', f"case {spoiled}"))
+        with pytest.raises(UpstreamError, match="defines this tool differently"):
+            await call(sleeper.upstream, "pid")
+        assert sleeper.upstream.status.phase == "ready"
+
+
+@requirement("UP-295")
+async def test_a_server_of_the_older_era_alone_is_woken_in_it(tmp_path: Path) -> None:
+    sleeper = Sleeper(tmp_path)
+    begun = tmp_path / "begun"
+    old = SOURCE.replace(
+        'case "server/discover" if modern:',
+        f'case "server/discover":\n            open({str(begun)!r}, "a").write("x"); os._exit(3)\n'
+        '        case "never":',
+    )
+    sleeper.file.write_text(old)
+    async with supervised(sleeper.upstream) as changes:
+        await change(changes)
+        await sleeper.upstream.list_tools()
+        for _ in range(3):
+            await sleeper.until("asleep")
+            await call(sleeper.upstream, "pid")
+    assert begun.read_text() == "x"

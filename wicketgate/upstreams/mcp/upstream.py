@@ -95,7 +95,7 @@ class McpServerUpstream:
         self._awake = asyncio.Event()
         self._uses = 0
         self._used_at = 0.0
-        self._listed: Sequence[Mapping[str, Any]] = ()
+        self._listed: Sequence[Mapping[str, Any]] | None = None
         self._other_now = frozenset[object]()
         self._mode_now = self.mode
         self._noticed = False
@@ -124,13 +124,15 @@ class McpServerUpstream:
 
     async def list_tools(self) -> Sequence[Mapping[str, Any]]:
         if self._asleep:
-            return self._listed
-        client = self._connected()
+            return self._listed or ()
+        self._listed = await self._tools_of(self._connected())
+        self._other_now = frozenset()
+        return self._listed
+
+    async def _tools_of(self, client: McpClient) -> Sequence[Mapping[str, Any]]:
         try:
             async with asyncio.timeout(self.connect_timeout_s):
-                self._listed = await client.list_tools()
-                self._other_now = frozenset()
-                return self._listed
+                return await client.list_tools()
         except TimeoutError:
             raise UpstreamTimeout(f"{self.name} did not answer within {self.connect_timeout_s:g} s.") from None
         except UpstreamRefused as refused:
@@ -221,7 +223,7 @@ class McpServerUpstream:
             return
         self._used_at = loop_time()
         while True:
-            needed = self._uses or self.features.follows
+            needed = self._uses or self.features.follows or self._listed is None
             left_s = self.idle_s if needed else self._used_at + self.idle_s - loop_time()
             if left_s <= 0:
                 break
@@ -236,10 +238,13 @@ class McpServerUpstream:
         ending.lost("asleep")
 
     async def _compare(self, client: McpClient) -> None:
-        """Finds the tools whose definitions are others now than those that callers know (UP-296)."""
-        async with asyncio.timeout(self.connect_timeout_s):
-            now = {tool.get("name"): tool for tool in await client.list_tools()}
-        self._other_now = frozenset(tool.get("name") for tool in self._listed if now.get(tool.get("name")) != tool)
+        """Finds the tools whose definitions are others now than those that callers know (UP-296): all of them, if it
+        does not list them."""
+        known = self._listed or ()
+        now: dict[object, Mapping[str, Any]] = {}
+        with suppress(UpstreamError):
+            now = {tool.get("name"): tool for tool in await self._tools_of(client)}
+        self._other_now = frozenset(tool.get("name") for tool in known if now.get(tool.get("name")) != tool)
 
     def _connected(self) -> McpClient:
         if self._client is None:
@@ -310,7 +315,9 @@ class McpServerUpstream:
                 timer.cancel()
             turn.end()
             self._client = self._handshake = None
-        self._mode_now = self.mode if connected else self._next_mode(opened)
+        # A sleeper is woken in the era that it knew.
+        if not (connected and self._asleep):
+            self._mode_now = self.mode if connected else self._next_mode(opened)
         return connected
 
     def _next_mode(self, opened: Connection | None) -> Mode:
