@@ -72,6 +72,14 @@ async def test_resources_prompts_and_completions_are_one_list_and_found_by_their
         assert [states[server]["connections"] for server in ("alpha", "beta")] == [1, 1]
 
 
+@requirement("ACCESS-360")
+async def test_a_gate_shows_the_instructions_of_servers_that_it_names_whole() -> None:
+    gates = {"part": {"tools": ["alpha:*", "beta:[a-z]?*"], "face": "namespaced"}}
+    async with served(gates=gates) as service, mcp_client(service, OLD, path="/mcp/gates/part") as client:
+        assert "alpha: Read the note first." in (client.instructions or "")
+        assert "beta: Read" not in (client.instructions or "")
+
+
 async def sees_what_is_offered(client: Client) -> None:
     assert client.server_capabilities.resources is not None
     assert client.server_capabilities.resources.subscribe

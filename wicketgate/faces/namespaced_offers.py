@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from msgspec.structs import replace
 
-from wicketgate.access.policy import Allowed
+from wicketgate.access.policy import Allowed, Hidden
 from wicketgate.catalog.card import one_line
 from wicketgate.catalog.shown_words import safe_sources, shown_offer
 from wicketgate.errors import ConnectRequired, Forbidden, GatewayError, UpstreamRefused, UpstreamUnavailable
@@ -92,7 +92,10 @@ class NamespacedOffers:
         """The introduction, then by server the instructions of those that the caller may know, bounded."""
         parts = [self._introduction]
         for name, text in sorted(self._screening.instructions().items()):
-            if self._face.knows(name, context):
+            whole = not context.identity.gate or not isinstance(
+                self._runtime.access.rules_on_all_of(context.identity, name), Hidden
+            )
+            if whole and self._face.knows(name, context):
                 parts.append(f"{name}: {one_line(text)[:_MAX_OF_ONE]}")
         return "\n".join(parts)[:_MAX_INSTRUCTIONS]
 
