@@ -16,6 +16,7 @@ from wicketgate.access.policy import (
     Decision,
     Denied,
     Hidden,
+    VirtualGate,
 )
 from wicketgate.catalog.tool_id import tool_names
 
@@ -206,3 +207,12 @@ def test_conditions_read_roles_and_claims_and_two_callers_of_one_name_are_told_a
     plain = AccessPolicy([AccessRule("a:*", when=Condition("actor == 'corp:ann'")), AccessRule("a:*", effect="deny")])
     odd_claims = Identity("corp:ann", ("tools:*",), claims=f'{{"n":{10**30}}}')
     assert isinstance(plain.decide(odd_claims, names), Allowed)
+
+
+@requirement("ACCESS-360")
+@pytest.mark.parametrize("pattern", ["desk:[!_]*", "desk:?", "desk:?*", "de*:[*]"])
+def test_a_pattern_that_does_not_name_all_of_a_server_opens_no_resources_of_it(pattern: str) -> None:
+    gates = {"part": VirtualGate((pattern,)), "all": VirtualGate(("de*:*",))}
+    policy = AccessPolicy([], gates=gates)
+    assert isinstance(policy.rules_on_all_of(Identity("ann", ("*",), gate="part"), "desk"), Hidden)
+    assert isinstance(policy.rules_on_all_of(Identity("ann", ("*",), gate="all"), "desk"), Allowed)

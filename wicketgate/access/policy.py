@@ -439,7 +439,9 @@ def _globs(match: str) -> _Globs:
 
 
 def _fits(globs: _Globs, namespace: str, name: str) -> bool:
-    return all(glob is None or glob(text) for glob, text in zip(globs, (namespace, name), strict=True))
+    """*name* ``*`` stands for all tools, so that a pattern like ``[!_]*`` does not fit it."""
+    of_namespace, of_name = globs
+    return (of_namespace is None or of_namespace(namespace)) and (of_name is None or (name != "*" and of_name(name)))
 
 
 def _joined(rules: Sequence[AccessRule]) -> dict[int, Joined]:
