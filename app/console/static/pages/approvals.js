@@ -2,7 +2,7 @@
 
 import { get } from "../api.js";
 import { useLive } from "../live.js";
-import { Figures, Fragment, Loaded, Note, Pre, Table, Title, clock, html, lasting, moment, number, plain, plural, useLoad } from "../ui.js";
+import { Figures, Fragment, Loaded, Note, Pre, Table, Title, clock, html, lasting, moment, number, plain, plural, useEvery, useLoad } from "../ui.js";
 import { Arguments, Ask, isMine, useApprovals } from "./waiting.js";
 
 export default function Approvals({ me }) {
@@ -45,6 +45,8 @@ export default function Approvals({ me }) {
 function Programs() {
   const found = useLoad((signal) => get("programs", { signal }), []);
   useLive((event) => (event === "approval" || event === "call" || event === "gap") && found.value?.on && found.again());
+  // The end of a program is no event.
+  useEvery(2000, () => found.value?.programs.some((each) => each.status === "running") && found.again());
   if (!found.value?.programs.length) return null;
   return html`<section aria-labelledby="programs">
     <div class="sec"><h2 id="programs">Programs</h2></div>
