@@ -12,13 +12,13 @@ from pydantic import BaseModel, SecretStr
 from pydantic_core import PydanticUndefined
 
 from wicketgate.access.identity import LOCAL, HashedKey
-from wicketgate.access.policy import Hidden
 from wicketgate.config.settings import Settings, UpstreamSettings
 from wicketgate.config.settings.base import is_secret_name
 from wicketgate.fleet.edge import KnownSecrets
 from wicketgate.gate import Gate
 from wicketgate.gateway.catalog_keeper import tools_left_out
 from wicketgate.log_text import Redactor
+from wicketgate.ports import LOCAL_CALL
 
 MOST_KEYS = 1_000
 _MOST_ROWS = 3_000
@@ -65,9 +65,8 @@ def whole_configuration(gate: Gate) -> Mapping[str, Any]:
 
 def _tools_through(gate: Gate, name: str) -> int:
     """Counts the tools of a virtual gate for a caller who may use all."""
-    anybody, access = replace(LOCAL, gate=name), gate.runtime.access
-    decisions = (access.decide(anybody, item.names) for item in gate.runtime.catalog().tools.values())
-    return sum(not isinstance(each, Hidden) for each in decisions)
+    visible = gate.runtime.visible(LOCAL_CALL.having(identity=replace(LOCAL, gate=name)))
+    return sum(visible is None or visible(tool_id) for tool_id in gate.runtime.catalog().tools)
 
 
 class _Shown:
