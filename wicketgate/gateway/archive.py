@@ -141,8 +141,11 @@ async def part_of(data: bytes, media_type: str, selector: object, handle: str) -
 def owner_of(handle: str, identity: Identity) -> str:
     """Returns the owner under which the artifact of *handle* is kept for *identity*: its actor. The answer of a program
     is made of any tools of its caller, so it is for callers with the same rights (EXEC-145)."""
-    if handle_parts(handle)[1] != PROGRAM.id:
-        return identity.actor
+    return owner_of_programs(identity) if handle_parts(handle)[1] == PROGRAM.id else identity.actor
+
+
+def owner_of_programs(identity: Identity) -> str:
+    """Returns the owner of the programs of *identity*: its actor with these rights, through this virtual gate."""
     rights = json.dumps([sorted(identity.permissions), sorted(identity.roles), identity.gate])
     return f"{identity.actor} {hashlib.sha256(rights.encode()).hexdigest()[:24]}"
 

@@ -37,7 +37,7 @@ from wicketgate.errors import (
     UpstreamLost,
     ViewFailed,
 )
-from wicketgate.gateway.archive import PROGRAM, PROGRAM_HANDLE, owner_of
+from wicketgate.gateway.archive import PROGRAM_HANDLE, owner_of_programs
 from wicketgate.gateway.audited_call import AuditedCall
 from wicketgate.gateway.calls import CLAIMED, DryRun
 from wicketgate.gateway.kept_calls import CallUnreadable, Changed, plain, raised
@@ -91,8 +91,8 @@ class ProgramAnswer:
 @dataclass(slots=True)
 class KeptProgram:
     """A program with what it has done; everything but *version* and *writing* goes into its row. *ran* counts calls by
-    tool. *need* is the call that waits for a person, *listed* the ids of
-    approvals that were asked for together, *state* the sandbox's. *outcome* is None until it has ended."""
+    tool. *need* is the call that waits for a person, *listed* the ids of approvals that were asked for together,
+    *state* the sandbox's. *outcome* is None until it has ended."""
 
     id: str
     code: str
@@ -147,8 +147,7 @@ class _Waits(Exception):
 
 class Programs:
     """Runs programs over *runtime*. *now* is the time of day in seconds. *still_waits* is true while the call with this
-    id is on the list of approvals;
-    *resumes* says whether a program of this identity may go on."""
+    id is on the list of approvals; *resumes* says whether a program of this identity may go on."""
 
     def __init__(
         self,
@@ -410,7 +409,7 @@ class Programs:
         return listed
 
     def _example(self, tool_id: str, context: CallContext) -> Any:
-        """What a copy gets of a call that was not made."""
+        """Returns the value that a copy gets in place of a result, because the call is not made."""
         with suppress(GatewayError):
             return example_of(self._runtime.find(tool_id, context))
         return None
@@ -540,9 +539,7 @@ class Programs:
 
 def _may_view(program: KeptProgram, identity: Identity) -> bool:
     """True for a caller of the same rights, through the same virtual gate: what the answer is made of is not known."""
-    kept = Identity.of_row(program.caller["identity"])
-    handle = f"{PROGRAM_HANDLE}:{PROGRAM.id}:"
-    return owner_of(handle, kept) == owner_of(handle, identity)
+    return owner_of_programs(Identity.of_row(program.caller["identity"])) == owner_of_programs(identity)
 
 
 async def _nothing_leaves() -> bool:

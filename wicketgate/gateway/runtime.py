@@ -18,7 +18,7 @@ from wicketgate.catalog.pins import Declared, PinPolicy, Screened
 from wicketgate.catalog.selectable import SelectableItem
 from wicketgate.errors import ConnectRequired, GatewayError, HydrateFailed
 from wicketgate.fleet.member import Member, MultiplexUpstream
-from wicketgate.gateway.archive import CALL_HANDLE, PROGRAM, PROGRAM_HANDLE, Archive, Execution, may_view, owner_of
+from wicketgate.gateway.archive import CALL_HANDLE, PROGRAM, Archive, Execution, may_view, owner_of_programs
 from wicketgate.gateway.audit import AuditedOperation
 from wicketgate.gateway.audited_call import AuditedCall
 from wicketgate.gateway.browsing import Browse, Browsing
@@ -317,8 +317,7 @@ class ProxyRuntime:
     async def leave_program(self, result: Mapping[str, Any], context: CallContext, note: AuditedCall) -> Execution:
         """The answer of a program for its caller: through the plugins, and what is large kept. Raises Forbidden."""
         screened = await self._calls.screen(context, result, note.trail)
-        owner = owner_of(f"{PROGRAM_HANDLE}:{PROGRAM.id}:", context.identity)
-        return await self._archive.keep(screened, PROGRAM, owner, {})
+        return await self._archive.keep(screened, PROGRAM, owner_of_programs(context.identity), {})
 
     async def pass_on(
         self,
