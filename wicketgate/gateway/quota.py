@@ -59,8 +59,8 @@ class Quota:
     ) -> None:
         """Other limits from now on; what was counted under a limit that stays still counts."""
         whole = _Limits(per_actor, per_tool)
-        own = {gate: [_Limits(*limits, prefix=f"gates/{gate} ")] for gate, limits in gates.items()}
-        self._limits = {"": [whole], **{gate: [whole, *each] for gate, each in own.items()}}
+        own = {gate: _Limits(*limits, prefix=f"gates/{gate} ") for gate, limits in gates.items()}
+        self._limits = {"": [whole], **{gate: [whole, each] for gate, each in own.items()}}
         self._of_actor = {window for limits in self._limits.values() for each in limits for window in each.of_actor}
 
     def take(self, identity: Identity, tool_id: str, names: ToolNames = ()) -> Awaitable[None]:
