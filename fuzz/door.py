@@ -63,7 +63,7 @@ def main() -> None:
             done = subprocess.run(command, capture_output=True, text=True, cwd=name, timeout=LONGEST_S, check=False)
             print(f"{face}: mcp-fuzzer ended with {done.returncode}")
             if done.returncode > 1:
-                print(done.stdout[-3_000:], done.stderr[-3_000:])
+                sys.exit(f"{done.stdout[-3_000:]}\n{done.stderr[-3_000:]}")
             headers = {**header, "Accept": "application/json, text/event-stream", "MCP-Protocol-Version": "2025-06-18"}
             after = httpx.post(endpoint, json=CALL, headers=headers, timeout=10, trust_env=False)
             assert after.status_code == 200, (
