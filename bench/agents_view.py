@@ -1,8 +1,8 @@
 """The agent's view: the share of tasks whose tools are all on the screen after one, two, three browses.
 
-A task counts if all its tools were shown within so many calls of ``tool_browse`` at the gateway face, without
-``top_k``. The agents are simulated (``bench/agents.py``): they recognize a right tool when it is shown, and stop when
-they have all.
+A task is solved after n browses if all its tools were shown in the first n calls of ``tool_browse`` at the gateway
+face. ``top_k`` is not set. The agents are simulated (``bench/agents.py``): they recognize a right tool when it is
+shown, and stop when they have all.
 
 *the rest of its words*: the next browse is a query with the words of the task that no right tool found so far has. *the
 namespaces of its hint*: ``/<namespace>`` of each namespace that the hint names; on a page of levels, the level that

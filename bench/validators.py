@@ -1,7 +1,7 @@
 """``python -m bench.validators``: what validating costs a call, ours beside other engines, and whom a schema can hold.
 
 Imports that not every environment has stand inside the functions that need them: this file runs in ours and, for the
-engines of ``PEERS``, in a virtual environment of theirs below ``bench/out``.
+engines of ``PEERS``, which have their own virtual environment below ``bench/out``.
 """
 
 import argparse

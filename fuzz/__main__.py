@@ -25,7 +25,7 @@ def main() -> None:
 
 
 def passes(name: str, seconds: int) -> bool:
-    """Runs one target. Returns False for a crash, whose input and trace are told."""
+    """Runs one target. Returns False after a crash, and prints its trace and how to repeat it."""
     found, seeds = FOUND / name, SEEDS / name
     found.mkdir(parents=True, exist_ok=True)
     before = set(found.iterdir())

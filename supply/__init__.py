@@ -1,1 +1,1 @@
-"""What the program is made of: ``make sbom`` (bill of materials, licences), ``make audit`` (known vulnerabilities)."""
+"""The packages that we ship: ``make sbom`` (bill of materials, licences), ``make audit`` (known vulnerabilities)."""

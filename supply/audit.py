@@ -18,7 +18,7 @@ LONGEST_S = 300
 
 
 def audited(requirements: Path) -> list[dict[str, Any]]:
-    """What pip-audit says of each package."""
+    """Returns the entry of each package in the report of pip-audit; empty if there is no report."""
     command = [str(Path(sys.executable).with_name("pip-audit")), "--requirement", str(requirements), "--no-deps"]
     command += ["--disable-pip", "--progress-spinner", "off", "--format", "json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=LONGEST_S, check=False)

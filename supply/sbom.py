@@ -77,8 +77,8 @@ def licences(component: Mapping[str, Any]) -> Iterator[str]:
 
 def is_free(given: Sequence[str]) -> bool:
     """True if one of the ways in which a package states its licence is made of free ones alone."""
-    words = (re.findall(r"[\w.-]+", each) for each in given)
-    return any({*each} - {"AND", "OR"} and {*each} - {"AND", "OR"} <= FREE for each in words)
+    names = ({*re.findall(r"[\w.-]+", each)} - {"AND", "OR"} for each in given)
+    return any(each and each <= FREE for each in names)
 
 
 if __name__ == "__main__":

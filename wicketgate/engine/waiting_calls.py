@@ -35,8 +35,8 @@ class WaitingCall:
     where. *needs*: who has to approve, if that is not the actor; *votes* are theirs so far. *stands*: the next same
     call is run, or refused, by the decision. *used*: the approval has run a call. *why* says what the person has to
     know besides the arguments; *strange* are the destinations that may be accepted for the *session*,
-    *requests* those in which they were read. *program* is the id
-    of the program that makes the call. *key* and *version* are those of its row."""
+    *requests* those in which they were read. *program* is the id of the program that makes the call. *key* and
+    *version* are those of its row."""
 
     approval: str
     actor: str

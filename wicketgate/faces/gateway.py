@@ -97,7 +97,7 @@ TOOLS = (
         title="Read result",
     ),
 )
-_BROWSE, _EXECUTE, _VIEW = TOOLS
+_BROWSE, _EXECUTE, _ = TOOLS
 _RUN = SurfaceTool(
     name=RUN,
     description=(

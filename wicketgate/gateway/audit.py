@@ -62,9 +62,8 @@ class AuditRecord(msgspec.Struct, frozen=True):
     *tool* (was its result an error). *code* is the error that the caller got, empty for none. *flow*: the untrusted
     tools that the session had read, and the destinations of unknown origin, each as a digest like *arguments*. *gate*
     is the virtual gate that the call came through, empty for the whole one. *program* is the id of the program that
-    made the call as its call number *step*, negative if a copy ran
-    ahead. The record of the program itself (``run``) has its *text*, and the SHA-256
-    of that as *arguments*.
+    made the call as its call number *step*, negative if a copy ran ahead. The record of the program itself (``run``)
+    has its *text*, and the SHA-256 of that as *arguments*.
     """
 
     at: float

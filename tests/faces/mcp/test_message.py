@@ -1,4 +1,4 @@
-"""What a body says of itself, read without building it."""
+"""The heading of a message, which is read without decoding the whole body."""
 
 import pytest
 
